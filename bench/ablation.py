@@ -17,7 +17,7 @@ from _common import Results, on_record, revision
 from _report import Section, Target, page_of, run
 
 from punctual.policies._core_job_state import CoreJobState
-from punctual.policies._core_promises import CorePromises, _raise, _weight
+from punctual.policies._core_promises import CorePromises, _raise
 from punctual.solvers.core_deadlines import CoreJob
 
 NAME = "ablation"
@@ -45,7 +45,7 @@ def _side_by_side(promises: CorePromises, free: float, reserved_cores: float) ->
     unmeasured = [member for member in promises.members if member.unmeasured]
     for member in unmeasured:
         free, member.cores = free + member.cores, 0.0
-    return free - _raise(unmeasured, _weight, free - reserved_cores)
+    return free - _raise(unmeasured, free - reserved_cores)
 
 
 def _without_margins(_: CorePromises, kept: Iterable[CoreJobState], *_more: object) -> list[CoreJob]:

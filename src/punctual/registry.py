@@ -126,8 +126,7 @@ def parameters(family: str, name: str) -> dict[str, str]:
     """
     place = _place(family, name)
     if place.is_ours:
-        fields = [node for node in _class_node(place).body if isinstance(node, ast.AnnAssign)]
-        return {ast.unparse(node.target): ast.unparse(node.value) for node in fields if node.value is not None}
+        return _own_parameters(place.module, place.class_name)
     cls = load(family, name)
     return {
         field.name: repr(field.default)
@@ -178,9 +177,30 @@ def _is_of_ours(entry_point: "EntryPoint") -> bool:
 
 def _class_node(place: _ClassPath) -> ast.ClassDef:
     """Return the source of the class of a plug-in of ours."""
-    spec = find_spec(place.module)
-    tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
-    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == place.class_name)
+    return _class_of(_source(place.module), place.class_name)
+
+
+def _own_parameters(module: str, class_name: str) -> dict[str, str]:
+    """Return the fields of a class of ours with their defaults, those of its base classes first."""
+    tree, parameters = _source(module), dict[str, str]()
+    node = _class_of(tree, class_name)
+    bases = {ast.unparse(base) for base in node.bases}
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("punctual."):
+            for name in bases.intersection(alias.name for alias in statement.names):
+                parameters |= _own_parameters(str(statement.module), name)
+    fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+    own = {ast.unparse(each.target): ast.unparse(each.value) for each in fields if each.value is not None}
+    return parameters | {name: value for name, value in own.items() if not name.startswith("_")}
+
+
+def _source(module: str) -> ast.Module:
+    spec = find_spec(module)
+    return ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
+
+
+def _class_of(tree: ast.Module, name: str) -> ast.ClassDef:
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
 def _own_module(module: str, where: str) -> ModuleType:

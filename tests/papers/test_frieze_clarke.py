@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
+from scipy.optimize import OptimizeResult
 from tests.examples import examples
 
 from punctual.core.errors import InvalidSpec
@@ -49,6 +50,15 @@ def test_the_scheme_keeps_its_guarantee(problem: Problem, size: int) -> None:
     packing = frieze_clarke(*problem, subset_size=size)
     assert_is_a_packing(problem, packing)
     assert packing.value >= size / (size + problem[1].shape[1]) * best(problem) - 1e-9
+
+
+def test_where_a_programme_is_given_up_the_packing_fits_and_its_bound_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = OptimizeResult(x=None, fun=None)
+    monkeypatch.setattr("punctual.papers.smd.frieze_clarke.linprog", lambda *_, **__: given_up)
+    problem = np.array([3.0, 2.0, 2.0]), np.array([[2.0], [1.0], [1.0]]), np.array([2.0])
+    packing = frieze_clarke(*problem)
+    assert_is_a_packing(problem, packing)
+    assert packing.value == 3.0
 
 
 @given(problem=problems())

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -49,6 +50,14 @@ def test_listing_imports_no_plug_in() -> None:
         "sys.exit('punctual.policies.proportional' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("family", ["controllers", "policies"])
+def test_the_parameters_are_all_that_the_class_takes_inherited_ones_too(family: str) -> None:
+    for name in registry.names(family):
+        taken = {each.name for each in fields(registry.load(family, name)) if each.init}
+        assert set(registry.parameters(family, name)) == taken, name
+    assert registry.parameters("policies", "promises-first")["risk_sigmas"] == "1.0"
 
 
 def test_an_unknown_name_gets_the_closest_one() -> None:

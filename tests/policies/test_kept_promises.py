@@ -18,7 +18,7 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
-from punctual.policies._promised_shares import PromiseRequest, as_carried, shares_carried
+from punctual.policies._promised_shares import Hold, PromiseRequest, as_carried, shares_carried
 from punctual.policies.promises_first import PromisesFirst
 from punctual.solvers.timeline import ChangeCosts, Levels, Timeline
 
@@ -228,7 +228,7 @@ def test_what_its_changes_leave_no_time_for_is_not_promised() -> None:
 
 def test_what_a_starting_job_holds_is_free_for_itself_only() -> None:
     timeline = Timeline.of(0).split([10.0, 100.0])
-    one = replace(request(0.0, 100.0, holds=4.0), starting_s=10.0)
+    one = replace(request(0.0, 100.0, holds=4.0), hold=Hold(4, starting_s=10.0))
     assert one.room(timeline).free.tolist() == [4.0, 0.0, 0.0]
     share = one.cheapest(one.room(timeline), late=True, with_reserve=False)
     assert share is not None
@@ -239,8 +239,7 @@ def test_a_plan_goes_on_as_it_was_carried() -> None:
     timeline, one = Timeline.of(4).split([20.0, 40.0, 120.0]), request(150.0, 120.0, start_s=10.0, change_s=5.0)
     share = one.cheapest(timeline, late=True, with_reserve=False)
     assert share is not None
-    carried = shares_carried({"job": as_carried(("", True), share, 1000.0, 3), "other": "not mine"}, 1000.0)
-    assert set(carried) == {"job"}
+    carried = shares_carried({JobId("job"): as_carried(("", True), share, 1000.0, 3)}, 1000.0)
     assert carried[JobId("job")].n_nodes == 3
     again = one.planned(timeline, carried[JobId("job")], 120.0)
     assert again is not None

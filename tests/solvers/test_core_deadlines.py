@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import linprog
 from tests.examples import examples
 
-from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
+from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, fewest_misses, level
 from punctual.solvers.timeline import Timeline
 
 
@@ -102,12 +102,6 @@ def test_the_choice_is_the_best_of_all_and_its_bound_holds(seed: int) -> None:
         assert solution.status == "optimal"
 
 
-def test_whether_a_job_fits_alone_is_what_its_plan_says() -> None:
-    for seed in range(examples(200)):
-        jobs, timeline = instance(Random(seed))
-        assert [fits_alone(job, timeline) for job in jobs] == [level([job], timeline).fits for job in jobs], seed
-
-
 def test_whether_jobs_fit_is_what_their_plan_says() -> None:
     for seed in range(examples(300)):
         jobs, timeline = instance(Random(seed))
@@ -157,19 +151,3 @@ def test_what_is_due_already_or_needs_more_than_its_ceiling_does_not_fit() -> No
     assert plan.missing_core_s == pytest.approx([1, 10])
     assert fewest_misses(late, Timeline.of(4)).value == 0
     assert level([], Timeline.of(4)).fits
-
-
-def test_no_more_work_fits_beside_others_that_is_due_sooner_than_it_can_be() -> None:
-    for seed in range(examples(200)):
-        random = Random(seed)
-        others, timeline = instance(random)
-        if not all_fit(others, timeline):
-            others = []
-        work = random.uniform(0.1, 60.0)
-        least_s = due_at_least_s(work, others, timeline)
-        for frac in (0.5, 0.9, 0.999):
-            job = CoreJob(work_core_s=work, most_cores=np.inf, due_s=frac * least_s)
-            assert not all_fit([*others, job], timeline), seed
-        job = CoreJob(work_core_s=work, most_cores=100.0, due_s=least_s * (1 + 1e-9))
-        unlimited = [CoreJob(work_core_s=other.work_core_s, most_cores=100.0, due_s=other.due_s) for other in others]
-        assert all_fit([*unlimited, job], timeline), "without ceilings that is the earliest instant"

@@ -153,7 +153,6 @@ class _Projection:
     wait_s: float
     aim_s: float
     time_s: float
-    margin_s: float
     risk_frac: float
     usable_cores: float
     unit_core_s: float
@@ -340,7 +339,6 @@ class RemainingCost(LandingController):
             wait_s=wait_s,
             aim_s=aim_s,
             time_s=time_s,
-            margin_s=reading.deadline_s - aim_s if has_deadline else 0.0,
             risk_frac=cost.risk_frac(horizon_s),
             usable_cores=usable_cores,
             unit_core_s=unit_core_s,
@@ -455,7 +453,7 @@ class RemainingCost(LandingController):
             finish_s, std_s = earliest_s, earliest_std_s
         else:
             # While there is room the loop corrects what the cost does; where a line lands it, with the margin it will learn.
-            margin_s = outlook.margin_s
+            margin_s = reading.deadline_s - outlook.aim_s
             if reading.can_pace and spec.margin_frac is None and state.margin.margin_s is None:
                 margin_s = min(margin_s, self.margin_least_s)
             finish_s = max(reading.deadline_s - margin_s, earliest_s)
@@ -600,20 +598,14 @@ def _learn(state: RemainingCostState, reading: Reading) -> RemainingCostState:
     steps = reading.steps_done - mark.steps_done
     if not state.warm:
         return _learn_first(state, reading, steps, core_s)
-    in_phase = units_done(reading) != units_done(mark)
-    if in_phase:
-        state = _learn_phases(state, reading, mark)
-    elif (
-        steps > 0
-        and core_s / steps > 1e-12
-        and core_s >= (_SAMPLE_CORE_S if state.cost else _first_sample_core_s(core_s / steps))
-    ):
-        state = _learn_cost(state, reading, core_s / steps, steps, core_s)
-    else:
+    if units_done(reading) != units_done(mark):
+        return replace(_learn_phases(state, reading, mark), mark=reading)
+    if steps <= 0 or core_s / steps <= 1e-12:
         return state
-    if not in_phase:
-        state = _learn_delivery(state, reading, mark)
-    return replace(state, mark=reading)
+    if core_s < (_SAMPLE_CORE_S if state.cost else _first_sample_core_s(core_s / steps)):
+        return state
+    state = _learn_cost(state, reading, core_s / steps, steps, core_s)
+    return replace(_learn_delivery(state, reading, mark), mark=reading)
 
 
 def _learn_first(state: RemainingCostState, reading: Reading, steps: float, core_s: float) -> RemainingCostState:

@@ -151,17 +151,15 @@ class TwoLevel(LandingController):
 
     def step(self, spec: JobSpec, state: TwoLevelState, reading: Reading) -> tuple[Demand, TwoLevelState]:
         """The demand after `reading`, and the state for the next one."""
-        counts, held = counts_within(spec, reading), count_held(spec, reading)
-        model = _model(reading)
         times, moved = self.learned(state, reading, state.times, _step_time.elsewhere)
-        state = replace(state, times=times, **moved)
-        state = _learn(self.seen(state, reading), reading, held, model, awaits=self._awaits(state, reading))
+        state = self.seen(replace(state, times=times, **moved), reading)
+        state = _learn(state, reading, count_held(spec, reading), awaits=self._awaits(state, reading))
         if reading.deadline_s != state.deadline_s:
             state = replace(state, n_changes=0)
         free = reason_to_run_free(reading)
         if free is not None or state.times is None or _must_show_speed(state.times, reading):
-            return self._run_free(spec, state, reading, counts, free, model)
-        outlook = self._outlook(spec, state, reading, state.times, counts, model)
+            return self._run_free(spec, state, reading, free)
+        outlook = self._outlook(spec, state, reading, state.times)
         state = replace(_judged(state, reading, outlook), deadline_s=reading.deadline_s)
         waits = state.feasible and self._must_wait(state, reading, outlook)
         plan = None if waits else self._plan(state, outlook)
@@ -178,24 +176,19 @@ class TwoLevel(LandingController):
         return demand, state
 
     def _run_free(
-        self,
-        spec: JobSpec,
-        state: TwoLevelState,
-        reading: Reading,
-        counts: tuple[int, ...],
-        reason: Reason | None,
-        model: Model,
+        self, spec: JobSpec, state: TwoLevelState, reading: Reading, reason: Reason | None
     ) -> tuple[Demand, TwoLevelState]:
         """Demand the ceiling, unpaced, until the speed is known, or without a deadline; after the landing change nothing."""
+        counts, is_due = counts_within(spec, reading), isfinite(reading.deadline_s)
         n_workers = state.wanted if reading.landed and state.wanted in counts else counts[-1]
-        reason = reason or Reason("warm-up", "the first steps are timed at the ceiling")
-        next_tick_s = waiting_tick_s(reading, 2.0 * self.tick_least_s, self.tick_long_s)
-        forecast = None if isfinite(reading.deadline_s) else _free_forecast(state, reading, counts, model)
         demand = Demand(
-            resources=workers(spec, reading, n_workers), next_tick_s=next_tick_s, reason=reason, forecast=forecast
+            resources=workers(spec, reading, n_workers),
+            next_tick_s=waiting_tick_s(reading, 2.0 * self.tick_least_s, self.tick_long_s),
+            reason=reason or Reason("warm-up", "the first steps are timed at the ceiling"),
+            forecast=None if is_due else _free_forecast(state, reading, counts),
         )
         state = replace(state, line=None)
-        if not isfinite(reading.deadline_s):
+        if not is_due:
             state = replace(state, feasible=True, doubt_since_s=None)
         return demand, self._demanded(state, reading, n_workers)
 
@@ -204,11 +197,9 @@ class TwoLevel(LandingController):
             return state
         before = reading.to_remember() if n_workers != state.held else None
         n_changes, now_s = state.n_changes + (state.wanted != 0), reading.elapsed_s
-        ahead_s = 0.0
-        if 0 < state.held < n_workers and isfinite(
-            reading.deadline_s
-        ):  # who took more because of a slow spell does not give them up at its end
-            ahead_s = max(_TRIAL_S, _AHEAD_FRAC * (reading.deadline_s - now_s))
+        # Who took more because of a slow spell does not give them up at its end.
+        takes_more = 0 < state.held < n_workers and isfinite(reading.deadline_s)
+        ahead_s = max(_TRIAL_S, _AHEAD_FRAC * (reading.deadline_s - now_s)) if takes_more else 0.0
         return replace(
             state,
             wanted=n_workers,
@@ -227,21 +218,13 @@ class TwoLevel(LandingController):
             margin_s = max(margin_s, self.margin_unit_frac * unit_s)
         return reading.deadline_s - margin_s
 
-    def _outlook(
-        self,
-        spec: JobSpec,
-        state: TwoLevelState,
-        reading: Reading,
-        times: StepTime,
-        counts: tuple[int, ...],
-        model: Model,
-    ) -> WorkerProjection:
-        time_s = self._aim_s(spec, state, reading) - reading.elapsed_s
+    def _outlook(self, spec: JobSpec, state: TwoLevelState, reading: Reading, times: StepTime) -> WorkerProjection:
+        time_s, counts = self._aim_s(spec, state, reading) - reading.elapsed_s, counts_within(spec, reading)
         held = state.held if state.held in counts else min(counts, key=lambda n: abs(n - state.held))
         total, done = work(state.phase_steps, reading)
         # A job that is late works longer than until its deadline.
         horizon_s = max(time_s, (total - done) * times.now_s(state.held))
-        speeds = _step_time.speeds(times, counts, horizon_s, model)
+        speeds = _step_time.speeds(times, counts, horizon_s, _model(reading))
         credit = (reading.elapsed_s - reading.unit_at_s) / speeds[held].step_s
         steps = max(0.0, total - done - min(max(credit, 0.0), largest_unit_steps(state.phase_steps)))
         stop_s = state.stop_s if state.stop_s is not None else max(spec.resize_cost_s, self.stop_s)
@@ -348,13 +331,13 @@ class TwoLevel(LandingController):
         return min(max(0.1 * outlook.time_s, self.tick_least_s), longest_s)
 
 
-def _free_forecast(state: TwoLevelState, reading: Reading, counts: tuple[int, ...], model: Model) -> Forecast | None:
+def _free_forecast(state: TwoLevelState, reading: Reading, counts: tuple[int, ...]) -> Forecast | None:
     """Return the landing of a job without a deadline, with what it holds and with most; None: its speed is not known."""
     if state.times is None or reading.steps_total is None or reading.landed:
         return None
     total, done = work(state.phase_steps, reading)
     horizon_s = (total - done) * state.times.now_s(state.held)
-    speeds = _step_time.speeds(state.times, counts, horizon_s, model)
+    speeds = _step_time.speeds(state.times, counts, horizon_s, _model(reading))
     held = speeds.get(state.held, speeds[counts[-1]])
     left_s, earliest_s = (max(0.0, total - done) * each.step_s for each in (held, speeds[counts[-1]]))
     since_s = min(max(0.0, reading.elapsed_s - reading.unit_at_s), held.step_s)
@@ -426,9 +409,9 @@ def _reason(code: str, text: str, outlook: WorkerProjection) -> Reason:
 # Learning from a reading.
 
 
-def _learn(state: TwoLevelState, reading: Reading, held: int, model: Model, *, awaits: bool) -> TwoLevelState:
+def _learn(state: TwoLevelState, reading: Reading, held: int, *, awaits: bool) -> TwoLevelState:
     """Learn times of steps and phases since the mark; a sample moves the mark."""
-    mark, reading = state.mark, reading.to_remember()
+    mark, model, reading = state.mark, _model(reading), reading.to_remember()
     if mark is None or held != state.held or is_another_run(mark, reading) or reading.steps_done <= 0:
         # Another number, another process or training, or a pause: what is under way belongs to neither.
         is_tried = state.is_tried and held == state.held

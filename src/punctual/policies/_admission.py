@@ -27,9 +27,7 @@ class Admission:
 
     def __init__(self, builder: PlanBuilder, size: Size) -> None:
         self._builder, self._size = builder, size
-        carry = builder.snapshot.carry
-        carried = carry.get("admitted") if isinstance(carry, dict) else None
-        self._admitted = set(carried) if isinstance(carried, list) else set()
+        self._admitted = set(builder.last_carry.get("admitted", ()))
         self._declines: dict[JobId, Reason] = {}
         new = [view for view in builder.snapshot.waiting if self._is_new(view)]
         if new:
@@ -76,7 +74,7 @@ class Admission:
 
     def _request(self, view: JobView) -> ReservationRequest | None:
         """Return the job's request for devices of one kind of nodes; None if the job gets no reservation."""
-        builder, wanted = self._builder, self._builder.hardware.request(view, self._size)
+        builder, wanted = self._builder, self._builder.hardware.requests[self._size](view)
         if view.deadline_at is None or wanted is None or view.status == "stopping":
             return None
         held, at = builder.held(view), builder.snapshot.at

@@ -4,6 +4,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +13,13 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
-from punctual.policies._base import amounts_in, stalls_in, with_deadlines, with_same_deadline
+from punctual.policies._base import with_deadlines, with_same_deadline
 from punctual.policies._configurations import PARTS, Pool
 from punctual.policies._earliest import earliest, in_danger, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import ROUNDING_S, TOLD_LEAST_S, due_at, has_promise, is_protected, n_workers
+from punctual.policies._jobs import TOLD_LEAST_S, due_at, has_promise, is_protected, n_workers
+from punctual.policies._promise_parameters import PromiseParameters
 from punctual.policies._promised_shares import (
+    Hold,
     PromiseRequest,
     ShareRequest,
     as_carried,
@@ -24,7 +27,6 @@ from punctual.policies._promised_shares import (
     spans_until,
 )
 from punctual.policies._reservations import ReservationLedger
-from punctual.solvers.solution import FloatArray
 from punctual.solvers.timeline import ROOM_TOLERANCE, ChangeCosts, Share, Timeline
 
 #: Newcomers of one round for which all jobs are planned again if they do not fit beside them.
@@ -74,43 +76,32 @@ class AdmissionControl:
 
     Parameters
     ----------
-    at
-        Seconds since the epoch.
+    policy
+        Its parameters.
     carry
         State from the last round.
     problem
         The candidates, and the capacity of each pool.
     taken
         Growth of others' holdings in each pool over time; negative: they will hold less than now.
-    admission, late, offered_fracs, risk_sigmas, max_wait_s, prior_s
-        Parameters of the policy; `offered_fracs` by whether a pool has GPUs.
     """
 
     def __init__(
         self,
-        at: float,
-        carry: Mapping[str, object],
+        policy: PromiseParameters,
+        carry: Mapping[str, Any],
         problem: AllocationProblem,
-        *,
-        admission: str,
-        late: bool,
-        offered_fracs: Mapping[bool, float],
-        risk_sigmas: float,
-        max_wait_s: float,
-        prior_s: float,
         taken: Mapping[Pool, Timeline],
     ) -> None:
-        self._at, self._candidates, self._admission = at, problem.candidates, admission
-        self._late, self._risk_sigmas = late, risk_sigmas
-        self._max_wait_s, self._prior_s, self._taken = max_wait_s, prior_s, taken
-        self._problem, self._offered_fracs, self._carry = problem, offered_fracs, carry
-        self._kinds = problem.builder.hardware.kinds
-        self._overdue = {JobId(id): until_at for id, until_at in amounts_in(carry.get("overdue")).items()}
-        self._refused = with_same_deadline(carry.get("refused"), problem.builder.snapshot)
-        self._told = with_same_deadline(carry.get("endangered"), problem.builder.snapshot)
-        self._planned = shares_carried(carry.get("shares"), at)
+        snapshot = problem.builder.snapshot
+        self._policy, self._carry, self._problem, self._taken = policy, carry, problem, taken
+        self._at, self._candidates = snapshot.at, problem.candidates
+        self._overdue: Mapping[JobId, float] = carry.get("overdue", {})
+        self._refused = with_same_deadline(carry.get("refused", {}), snapshot)
+        self._told = with_same_deadline(carry.get("endangered", {}), snapshot)
+        self._planned = shares_carried(carry.get("shares", {}), self._at)
         #: Start and end of the pause of each job that was changed lately.
-        self._stalls = stalls_in(carry.get("stalls"))
+        self._stalls: Mapping[JobId, Sequence[float]] = carry.get("stalls", {})
         self._claims: dict[JobId, ShareRequest] = {}
         #: Jobs that are turned away.
         self._declines: dict[JobId, Reason] = {}
@@ -120,20 +111,15 @@ class AdmissionControl:
         #: Promised jobs that none of the nodes can hold.
         self._unplaceable = self._promised_of(problem.unfit)
         #: Promised jobs that are stopped, to be started again elsewhere; their promises hold.
-        self._stopping = self._promised_of(view for view in problem.builder.snapshot.jobs if view.status == "stopping")
+        self._stopping = self._promised_of(view for view in snapshot.jobs if view.status == "stopping")
+        #: What jobs cannot give up of the pools that they hold something of.
+        self._holds = {each.id: self._hold(each, each.pool) for each in self._candidates if each.n}
         #: Amounts for all promises, and the part for deadlines yet to be promised; ends of waiting may take all.
         self._reserved = self._reserved_of(problem.capacities)
         self._offered = {
-            pool: ceil(offered_fracs[pool[1]] * n / unit - 1e-9) * unit  # of a few devices, a whole one
+            pool: ceil(policy.offered_fracs[pool[1]] * n / unit - 1e-9) * unit  # of a few devices, a whole one
             for pool, n in self._reserved.items()
             for unit in [PARTS if pool[1] else 1]
-        }
-        #: Jobs that are starting, or may be at any moment as the last plan says, and for how long they cannot give up what
-        #: they hold.
-        self._starting_s = {
-            candidate.id: self._starts_in_s(candidate)
-            for candidate in self._candidates
-            if candidate.n and candidate.view.status in ("queued", "starting")
         }
         #: Ends of the spans of time that the plan distinguishes.
         self._ends_s: list[float] = []
@@ -155,7 +141,7 @@ class AdmissionControl:
         self._tell_of_dropped()
 
     def _promised_of(self, views: Iterable[JobView]) -> list[JobView]:
-        return [view for view in views if has_promise(view, self._at) and self._admission != "none"]
+        return [view for view in views if self._policy.promises and has_promise(view, self._at)]
 
     def declines(self) -> dict[JobId, Reason]:
         """Jobs that are turned away, and why."""
@@ -170,7 +156,7 @@ class AdmissionControl:
 
         First in what this plan leaves, which takes little; what comes of that is then tried with a plan of its own.
         """
-        if candidate.remaining is None or self._admission == "none":
+        if candidate.remaining is None or not self._policy.promises:
             return None
         if self.is_promised(candidate):
             return self._at_deadline(candidate, None).earliest_s(candidate)
@@ -188,20 +174,13 @@ class AdmissionControl:
         claim = self._claim(candidate.due_in(self._at, left_s))
         for request in () if claim is None else claim.requests:
             room = request.room(self._left_of(request).split([request.until_s]))
-            if request.cheapest(room, late=self._late, with_reserve=True) is not None:
+            if request.cheapest(room, late=self._is_late, with_reserve=True) is not None:
                 return True
         return False
 
     def _soonest_s(self, request: PromiseRequest) -> float:
         """Seconds until all that this plan leaves free would do the work, without the costs of changes."""
-        room = request.room(self._left_of(request))
-        columns = np.searchsorted(request.levels.amounts, room.free + ROOM_TOLERANCE, side="right") - 1
-        rates, starts_s = request.levels.rates[columns], room.starts_s
-        done = np.cumsum(rates[:-1] * np.diff(starts_s))
-        t = int(np.searchsorted(done, request.work))
-        rate = float(rates[t])
-        before = float(done[t - 1]) if t else 0.0
-        return float(starts_s[t]) + (request.work - before) / rate if rate > 0 else inf
+        return request.room(self._left_of(request)).soonest(request.levels, max(request.work, 1e-9)).end_s
 
     def _left_of(self, request: PromiseRequest) -> Timeline:
         ledger = self._ledgers.get(request.pool)
@@ -216,19 +195,13 @@ class AdmissionControl:
             else candidate.due_in(self._at, left_s)
             for each in self._candidates
         ]
-        carry = self.handed_on(without=candidate.id)
-        return AdmissionControl(
-            self._at,
-            {**self._carry, **carry},
-            problem,
-            admission=self._admission,
-            late=self._late,
-            offered_fracs=self._offered_fracs,
-            risk_sigmas=self._risk_sigmas,
-            max_wait_s=self._max_wait_s,
-            prior_s=self._prior_s,
-            taken=self._taken,
-        )
+        carry = {**self._carry, **self.handed_on(without=candidate.id)}
+        return AdmissionControl(self._policy, carry, problem, self._taken)
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether promised work is put off as long as its devices allow."""
+        return self._policy.work == "late"
 
     def capacity(self, pool: Pool) -> int:
         """Return the amount of a pool that promises may use."""
@@ -269,12 +242,12 @@ class AdmissionControl:
             timeline = self._free_of(pool, is_all=True, points_s=points_s, is_promised=False)
             free = timeline.free - ledger.reserved_at(timeline.starts_s)
             for candidate, _, n_asked in own:
-                options, per_worker = candidate.options, candidate.options.reserved_per_worker
+                per_worker = candidate.options.reserved_per_worker
                 held, span = self._reservations.get(candidate.id), timeline.starts_s < candidate.view.spec.startup_s
                 span[0] = True
                 reserved = held.share.each_at(timeline.starts_s) if held and held.pool == pool else np.zeros(len(free))
                 room = float((free + reserved)[span].min())
-                counts = [n for n, kind in zip(options.counts, options.kinds, strict=True) if n and kind == pool[0]]
+                counts = candidate.options.counts_on(pool[0])
                 fits = [n for n in counts if n <= n_asked and n * per_worker <= room + ROOM_TOLERANCE]
                 most[candidate.id] = max([int(reserved[0]) // per_worker, *fits])
                 free[span] -= np.maximum(most[candidate.id] * per_worker - reserved, 0.0)[span]
@@ -282,7 +255,7 @@ class AdmissionControl:
 
     def is_starting(self, candidate: Candidate) -> bool:
         """Whether the job cannot give up its allocation before it has started."""
-        return candidate.id in self._starting_s
+        return candidate.id in self._holds and self._holds[candidate.id].starting_s > 0
 
     def is_promised(self, candidate: Candidate) -> bool:
         """Whether its deadline is promised. False if only an end of its waiting is."""
@@ -340,12 +313,11 @@ class AdmissionControl:
 
     def _is_pending(self, candidate: Candidate) -> bool:
         """Whether nothing is known just now of a job with a promise, because its process was started again."""
-        is_known = candidate.remaining is not None
-        return self._admission != "none" and not is_known and has_promise(candidate.view, self._at)
+        return self._policy.promises and candidate.remaining is None and has_promise(candidate.view, self._at)
 
     def _promise(self) -> None:
         """Reserve for the promised jobs first, then for as many others as fit; for no others while a promised job is moved."""
-        if self._admission == "none":
+        if not self._policy.promises:
             return
         kept: list[ShareRequest] = []
         others: list[tuple[Candidate, ShareRequest]] = []
@@ -375,7 +347,7 @@ class AdmissionControl:
         """Ends of spans, also where what others take changes."""
         last_s = max(dues_s, default=0.0)
         changes_s = [float(start) for taken in self._taken.values() for start in taken.starts_s if start < last_s]
-        changes_s += [start_s for start_s in self._starting_s.values() if start_s < last_s]
+        changes_s += [hold.starting_s for hold in self._holds.values() if 0 < hold.starting_s < last_s]
         return spans_until([*dues_s, *changes_s])
 
     def _keep(self, claims: Sequence[ShareRequest]) -> None:
@@ -409,11 +381,15 @@ class AdmissionControl:
         reserved
             Jobs that must have their reserve; others have it if it fits.
         """
-        timelines = {pool: self._free_of(pool, is_all=is_all) for pool in self._reserved} if self._ends_s else {}
-        self._ledgers = {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()}
+        pools = self._reserved if self._ends_s else ()
+        self._ledgers = {pool: ReservationLedger(self._free_of(pool, is_all=is_all)) for pool in pools}
+        return self._left_of_all(order, reserved)
+
+    def _left_of_all(self, claims: Iterable[ShareRequest], reserved: Container[JobId] = ()) -> list[ShareRequest]:
+        """Reserve for all, with their reserves where these fit. Returns those that do not fit, as in `_fill`."""
         return [
             claim
-            for claim in order
+            for claim in claims
             if not self._reserve(claim, with_reserve=True)
             if claim.id in reserved or not self._reserve(claim, with_reserve=False)
         ]
@@ -421,24 +397,25 @@ class AdmissionControl:
     def _go_on(self, order: Sequence[ShareRequest]) -> list[ShareRequest]:
         """Reserve as the last plan did. Returns the jobs for which that does not suffice and that do not fit beside."""
         points_s = {start_s for planned in self._planned.values() for start_s in planned.starts_s}
-        timelines = {pool: self._free_of(pool, is_all=True, points_s=points_s) for pool in self._reserved}
-        self._ledgers = {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()}
-        left = [claim for claim in order if not self._reserve_as_planned(claim)]
-        return [
-            claim
-            for claim in left
-            if not (self._reserve(claim, with_reserve=True) or self._reserve(claim, with_reserve=False))
-        ]
+        self._ledgers = {
+            pool: ReservationLedger(self._free_of(pool, is_all=True, points_s=points_s)) for pool in self._reserved
+        }
+        return self._left_of_all([claim for claim in order if not self._reserve_as_planned(claim)])
 
     def _reserve_as_planned(self, claim: ShareRequest) -> bool:
         planned = self._planned.get(claim.id)
-        request = next((each for each in claim.requests if planned is not None and each.pool == planned.pool), None)
-        if planned is None or request is None or request.pool not in self._ledgers:
-            return False
-        ledger = self._ledgers[request.pool]
-        room = request.room(ledger.free)
-        share = request.planned(room, planned, claim.due_at - self._at)
-        return share is not None and ledger.reserve(request, lambda _, __: (room, share))
+        for request, ledger in self._in_ledgers(claim):
+            room = request.room(ledger.free)
+            if planned is not None and planned.pool == request.pool:
+                share = request.planned(room, planned, claim.due_at - self._at)
+                if share is not None:
+                    ledger.take(request, room, share)
+                    return True
+        return False
+
+    def _in_ledgers(self, claim: ShareRequest) -> list[tuple[PromiseRequest, ReservationLedger[PromiseRequest]]]:
+        """Return the job's requests with the ledgers of their pools."""
+        return [(each, self._ledgers[each.pool]) for each in claim.requests if each.pool in self._ledgers]
 
     def _free_of(
         self, pool: Pool, *, is_all: bool, points_s: Collection[float] = (), is_promised: bool = True
@@ -447,7 +424,8 @@ class AdmissionControl:
 
         Without `is_promised` the starting jobs are only those without a reservation.
         """
-        n, frac = (self._reserved[pool], 1.0) if is_all else (self._offered[pool], self._offered_fracs[pool[1]])
+        frac = 1.0 if is_all else self._policy.offered_fracs[pool[1]]
+        n = (self._reserved if is_all else self._offered)[pool]
         spans, taken = Timeline.of(n).split({*self._ends_s, *points_s}), self._taken.get(pool)
         most, kept, promised = (np.zeros(len(spans.starts_s)) for _ in range(3))
         if taken is not None:
@@ -455,10 +433,12 @@ class AdmissionControl:
             np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
             most = np.where(most < 0, frac * most, most)
         for candidate in self._candidates:
-            if candidate.pool == pool and (is_promised or candidate.id not in self._reservations):
-                kept += self._kept_at(candidate, spans.starts_s) - self._withheld(candidate)
+            hold = self._holds.get(candidate.id)
+            is_counted = is_promised or candidate.id not in self._reservations
+            if hold is not None and candidate.pool == pool and is_counted and (hold.starting_s or hold.least_s):
+                kept += hold.at(spans.starts_s) - hold.withheld
                 if has_promise(candidate.view, self._at):
-                    promised += self._least_at(candidate, spans.starts_s)
+                    promised += hold.least_at(spans.starts_s)
         free = np.minimum(spans.free - promised, self._reserved[pool] - kept) - most
         rest = self._problem.remainders[pool] if taken is not None else 0.0  # jobs on shares hold no whole parts
         return Timeline(spans.starts_s, np.maximum(free + rest, 0.0))
@@ -469,24 +449,20 @@ class AdmissionControl:
         for (kind, uses_gpus), ledger in self._ledgers.items():
             if uses_gpus or not ledger.shares:
                 continue
-            amounts = np.zeros(len(ledger.free.starts_s))
-            for share in ledger.shares:
-                amounts[: len(share.amounts)] += share.amounts
-            starts_at = self._at + ledger.free.starts_s
-            pairs = zip(starts_at.tolist(), (amounts / PARTS).tolist(), strict=True)
-            reserved[kind] = [[at, cores] for at, cores in pairs]
+            starts_s = ledger.free.starts_s
+            cores = ledger.reserved_at(starts_s) / PARTS
+            reserved[kind] = np.stack([self._at + starts_s, cores], axis=1).tolist()
         return reserved
 
     def _reserve(self, claim: ShareRequest, *, with_reserve: bool) -> bool:
         """Reserve for one job; False if none of its pools has room beside the others."""
-
-        def rule(timeline: Timeline, request: PromiseRequest) -> tuple[Timeline, Share] | None:
-            room = request.room(timeline)
-            share = request.cheapest(room, late=self._late and not claim.awaits_report, with_reserve=with_reserve)
-            return None if share is None else (room, share)
-
-        own = (request for request in claim.requests if request.pool in self._ledgers)
-        return any(self._ledgers[request.pool].reserve(request, rule) for request in own)
+        for request, ledger in self._in_ledgers(claim):
+            room = request.room(ledger.free)
+            share = request.cheapest(room, late=self._is_late and not claim.awaits_report, with_reserve=with_reserve)
+            if share is not None:
+                ledger.take(request, room, share)
+                return True
+        return False
 
     def _reserve_anew(self, claim: ShareRequest, claims: Sequence[ShareRequest]) -> bool:
         """Reserve for one job by planning all jobs again; return False, and change nothing, if a job would not fit.
@@ -522,38 +498,38 @@ class AdmissionControl:
 
     def _rescue(self, claim: ShareRequest) -> None:
         """Reserve all free capacity for a job that does not fit; if that is not enough, tell it so."""
-        own = [request for request in claim.requests if request.pool in self._ledgers]
+        own = self._in_ledgers(claim)
         if not own:
             return
-        best = max(own, key=lambda request: self._ledgers[request.pool].free.free[0])
-        room = best.room(self._ledgers[best.pool].free)
+        best, ledger = max(own, key=lambda pair: pair[1].free.free[0])
+        room = best.room(ledger.free)
         share = best.everything(room)
-        self._ledgers[best.pool].reserve(best, lambda _, __: (room, share))
+        ledger.take(best, room, share)
         if claim.overdue or best.is_done_with(share):
             return
-        self._endangered.add(claim.id)
-        if claim.id not in self._told:
-            left_frac = max(0.0, best.left_after(share))
-            why = f"with what other promises leave, {left_frac:.0%} of its remaining work would not be done by then"
-            self.warnings[claim.id] = in_danger(claim.due_at - self._at, why, left_frac=left_frac)
+        left_frac = max(0.0, best.left_after(share))
+        why = f"with what other promises leave, {left_frac:.0%} of its remaining work would not be done by then"
+        self._tell_of_danger(claim.id, claim.due_at, why, left_frac)
+
+    def _tell_of_danger(self, job: JobId, until_at: float, why: str, left_frac: float) -> None:
+        self._endangered.add(job)
+        if job not in self._told:
+            self.warnings[job] = in_danger(until_at - self._at, why, left_frac=left_frac)
 
     def _tell_of_dropped(self) -> None:
         """Tell the users of promised jobs that no node can hold, and of those whose earlier deadline is not promised."""
         for view in self._unplaceable:
-            self._endangered.add(view.id)
-            if view.id not in self._told:
-                left_s = (view.deadline_at or self._at) - self._at
-                self.warnings[view.id] = in_danger(left_s, "no node there is can hold it", left_frac=1.0)
+            self._tell_of_danger(view.id, due_at(view), "no node there is can hold it", 1.0)
         promises = self.promises()
-        for view in self._problem.builder.snapshot.jobs if self._admission != "none" else ():
+        for view in self._problem.builder.snapshot.jobs if self._policy.promises else ():
             had_one = view.promised_until_at is not None and view.spec.worker is not None and view.id not in promises
             left_s = due_at(view) - self._at
             if had_one and TOLD_LEAST_S <= left_s < inf and not has_promise(view, self._at):
                 text = f"its deadline in {span(left_s)} cannot be promised: it was promised a later one"
                 self.warnings[view.id] = Reason("not-promised", text, {"left_s": left_s})
 
-    def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
-        """Seconds until the plan first needs more for a job than it holds; None: never.
+    def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float:
+        """Seconds until the plan first needs more for a job than it holds; infinite: never.
 
         If it wants more now, and there was no place for that, or it is not free yet, soon; and if a promise is in danger.
         """
@@ -564,11 +540,11 @@ class AdmissionControl:
             soon_s = max(_ASK_AGAIN_S, _ASK_AGAIN_FRAC * (self._claims[id].due_at - self._at))
             is_short = not rises_s or id in self._endangered or id in self._waits_for_room
             first_s = min(first_s, min(soon_s, rises_s or soon_s) if is_short else rises_s)
-        return None if first_s == inf else first_s
+        return first_s
 
     def _refuse(self, candidate: Candidate) -> None:
         self._refused.add(candidate.id)
-        if self._admission == "decline" and candidate.view.status == "queued":
+        if self._policy.admission == "decline" and candidate.view.status == "queued":
             text = f"its deadline in {span(candidate.left_s)} cannot be promised beside what is promised already"
             self._declines[candidate.id] = Reason("declined", text, {"left_s": candidate.left_s})
 
@@ -583,7 +559,10 @@ class AdmissionControl:
         kept = promised or (overdue and candidate.id in self._overdue)
         if not kept and not overdue and due_s <= max(candidate.view.spec.startup_s, candidate.view.spec.resize_cost_s):
             return None  # one change would break it
-        if not kept and self._work_steps(candidate) > candidate.options.surely_fastest(self._risk_sigmas) * until_s:
+        if (
+            not kept
+            and self._work_steps(candidate) > candidate.options.surely_fastest(self._policy.risk_sigmas) * until_s
+        ):
             return None
         awaits_report = promised and candidate.view.steps_before > 0
         requests = self._requests(candidate, until_s)
@@ -591,7 +570,7 @@ class AdmissionControl:
 
     def _requests(self, candidate: Candidate, until_s: float) -> list[PromiseRequest]:
         """Return requests, one for each pool, for the job's work to be done in `until_s` seconds."""
-        work_steps, risk_sigmas = self._work_steps(candidate), self._risk_sigmas
+        work_steps, risk_sigmas = self._work_steps(candidate), self._policy.risk_sigmas
         return [
             PromiseRequest(
                 id=candidate.id,
@@ -602,17 +581,23 @@ class AdmissionControl:
                 levels=candidate.options.levels(pool[0], risk_sigmas, self._n_nodes(candidate, pool)),
                 changes=self._changes(candidate, pool),
                 n_nodes=self._n_nodes(candidate, pool),
-                starting_s=self._starting_s.get(candidate.id, 0.0) if pool == candidate.pool else 0.0,
-                least=0.0 if candidate.view.spec.preemptible else candidate.least_on(pool),
-                least_until_s=self._least_until_s(candidate) if pool == candidate.pool else 0.0,
+                hold=self._hold(candidate, pool),
             )
             for pool in candidate.pools
         ]
 
+    def _hold(self, candidate: Candidate, pool: Pool) -> Hold:
+        """Return what the job cannot give up of a pool; it may be starting at any moment if the last plan launched it."""
+        least = 0 if candidate.view.spec.preemptible else candidate.least_on(pool)
+        if not candidate.n or pool != candidate.pool:
+            return Hold(least=least)
+        starting_s = self._starts_in_s(candidate) if candidate.view.status in ("queued", "starting") else 0.0
+        amount = candidate.n * candidate.options.reserved_per_worker
+        return Hold(amount, starting_s, least, self._least_until_s(candidate))
+
     def _n_nodes(self, candidate: Candidate, pool: Pool) -> int:
         planned = self._planned.get(candidate.id)
-        n_nodes = None if planned is None or planned.pool != pool else planned.n_nodes
-        return candidate.options.n_nodes[pool[0]] if n_nodes is None else n_nodes
+        return planned.n_nodes if planned is not None and planned.pool == pool else candidate.options.n_nodes[pool[0]]
 
     def _starts_in_s(self, candidate: Candidate) -> float:
         """Seconds until a job that is starting has started; a little longer if it should have by now."""
@@ -622,12 +607,12 @@ class AdmissionControl:
     def _changes(self, candidate: Candidate, pool: Pool) -> ChangeCosts:
         """Return the costs of a change of the job; with several nodes a change may move it, but not to one that joined later."""
         is_fixed = self._n_nodes(candidate, pool) == 1 < candidate.options.n_nodes[pool[0]]
-        can_move = sum(len(nodes) for nodes in self._kinds.values()) > 1 and not is_fixed
+        can_move = len(self._problem.builder.hardware.nodes) > 1 and not is_fixed
         spec, (_, ready_at) = candidate.view.spec, self._stalls.get(candidate.id, (0.0, 0.0))
-        start_s = max(spec.startup_s, spec.resize_cost_s)
+        start_s, hold = max(spec.startup_s, spec.resize_cost_s), self._holds.get(candidate.id, Hold())
         return ChangeCosts(
-            holds=float(candidate.n * candidate.options.reserved_per_worker if pool == candidate.pool else 0),
-            ready_s=self._starting_s.get(candidate.id, max(0.0, ready_at - self._at)) if candidate.n else 0.0,
+            holds=hold.amount if pool == candidate.pool else 0.0,
+            ready_s=(hold.starting_s or max(0.0, ready_at - self._at)) if candidate.n else 0.0,
             start_s=start_s,
             change_s=start_s if can_move else spec.resize_cost_s,
         )
@@ -639,14 +624,14 @@ class AdmissionControl:
 
     def _is_overdue(self, candidate: Candidate) -> bool:
         """Whether the job holds nothing and has waited longer than anyone should."""
-        if candidate.n or self._max_wait_s <= 0:
+        if candidate.n or self._policy.max_wait_s <= 0:
             return False
         since_at = candidate.view.submitted_at if candidate.view.started_at is None else candidate.view.granted_at
         return self._at - since_at > self._longest_wait_s(candidate)
 
     def _longest_wait_s(self, candidate: Candidate) -> float:
         """The longer a job takes, the longer it can wait."""
-        return self._max_wait_s + _WAIT_FACTOR * self._work_steps(candidate) / candidate.options.fastest
+        return self._policy.max_wait_s + _WAIT_FACTOR * self._work_steps(candidate) / candidate.options.fastest
 
     def _work_steps(self, candidate: Candidate) -> float:
         """Steps left; for a job without a known end, the amount that is promised at a time.
@@ -662,36 +647,21 @@ class AdmissionControl:
             # One that had done all has still to be started to say so.
             lost_steps = max(0.0, view.steps_before - view.done_steps)
             return max(min(left, 1.0), left - lost_steps) if has_promise(view, self._at) else left
-        return float(candidate.options.rates[1]) * self._prior_s
+        return float(candidate.options.rates[1]) * self._policy.prior_s
 
     def _reserved_of(self, capacities: Mapping[Pool, int]) -> dict[Pool, int]:
         """Return the amount of each pool for promises: without the least that jobs hold which may not be paused."""
         left = dict(capacities)
         for candidate in self._candidates:
-            if candidate.pool in left:
-                left[candidate.pool] -= self._withheld(candidate)
+            if candidate.n and candidate.pool in left:
+                left[candidate.pool] -= self._holds[candidate.id].withheld
         return {pool: max(0, n) for pool, n in left.items()}
-
-    def _withheld(self, candidate: Candidate) -> int:
-        """Return the least that a running job without a promise holds because it may not be paused; nobody is promised that."""
-        return candidate.least_on(candidate.pool) if self._least_until_s(candidate) == inf else 0
 
     def _least_until_s(self, candidate: Candidate) -> float:
         """Seconds until a job that runs and may not be paused gives up the least that it needs; 0: it may be paused.
 
         With a promise it has ended by then; without one nobody knows when it will.
         """
-        if not is_protected(candidate.view) or not candidate.n:
+        if not is_protected(candidate.view):
             return 0.0
         return candidate.left_s * (1 - _ROUNDING_FRAC) if has_promise(candidate.view, self._at) else inf
-
-    def _least_at(self, candidate: Candidate, starts_s: FloatArray) -> FloatArray:
-        """Return what a job holds at these times because it may not be paused."""
-        return np.where(starts_s < self._least_until_s(candidate) - ROUNDING_S, candidate.least_on(candidate.pool), 0.0)
-
-    def _kept_at(self, candidate: Candidate, starts_s: FloatArray) -> FloatArray:
-        """Return what a job cannot give up at these times, because it is starting or may not be paused."""
-        amount = candidate.n * candidate.options.reserved_per_worker
-        starting = np.where(starts_s < self._starting_s.get(candidate.id, 0.0) - ROUNDING_S, amount, 0.0)
-        kept: FloatArray = np.maximum(starting, self._least_at(candidate, starts_s))
-        return kept

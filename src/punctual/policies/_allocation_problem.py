@@ -81,7 +81,7 @@ class Candidate:
 
     def least_on(self, pool: Pool) -> int:
         """Return the least that is reserved of a pool for it, or its present amount if that is less."""
-        least = self.options.least_on(pool[0])
+        least = min(self.options.counts_on(pool[0]), default=0)
         return (min(self.n, least) if self.n and pool == self.pool else least) * self.options.reserved_per_worker
 
     def due_in(self, at: float, left_s: float | None) -> "Candidate":
@@ -141,13 +141,7 @@ class AllocationProblem:
         return cls(builder, [each for each in candidates if takes_part is None or takes_part(each)], unfit)
 
     def solve(
-        self,
-        values: FloatArray,
-        allowed: BoolArray,
-        gap_limit: float,
-        *,
-        price: float | None = None,
-        costs: IntArray | None = None,
+        self, values: FloatArray, allowed: BoolArray, gap_limit: float, *, costs: IntArray | None = None
     ) -> Solution:
         """Choose one column for each candidate, within all capacities.
 
@@ -155,8 +149,6 @@ class AllocationProblem:
         ----------
         values, allowed
             Shape (n, m), as the table.
-        price
-            Price of a single pool, to begin the search with.
         costs
             Shape (n, m), use of its pool by each column; its parts of devices if left out.
         """
@@ -164,8 +156,7 @@ class AllocationProblem:
         costs = self.table.amounts if costs is None else costs
         names = sorted({name for candidate in self.candidates for name in _other_names(candidate)})
         if len(self.pools) == 1 and not names:
-            capacity = self.capacities[self.pools[0]]
-            return solve_knapsack(costs, values, capacity, allowed=allowed, gap_limit=gap_limit, multiplier=price)
+            return solve_knapsack(costs, values, int(capacities[0]), allowed=allowed, gap_limit=gap_limit)
         split = costs[:, :, None] * (self.table.pools[:, :, None] == np.arange(len(capacities)))
         for name, kind in product(names, self.builder.hardware.kinds):
             most, uses = self._named(name, kind)

@@ -1,10 +1,10 @@
 """Base class of policies: name, checks of parameters, a cache of the cluster's hardware; and what a round hands on to the next."""
 
 import re
-from collections.abc import Container
-from dataclasses import dataclass, field
-from math import inf, isfinite
-from typing import Any
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, fields
+from math import inf
+from typing import Literal, get_args, get_origin
 
 from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec
@@ -12,12 +12,23 @@ from punctual.core.ids import JobId
 from punctual.policies._hardware import HardwareMemory
 from punctual.policies._plan_builder import PlanBuilder
 
+#: Units of parameters, by the ends of their names.
+_UNITS = {"s": "s", "cores": "cores", "sigmas": "standard deviations"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBase:
     """Base of the policies. Its cache saves work and changes no decision; each policy object has its own."""
 
     _memory: HardwareMemory = field(default_factory=HardwareMemory, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidSpec` unless each choice is one of its type, and each number is finite and not negative."""
+        for each in fields(self):
+            if get_origin(each.type) is Literal:
+                self._check_choice(each.name, *get_args(each.type))
+            elif isinstance(getattr(self, each.name), int | float):
+                self._check_not_negative(each.name, _UNITS.get(each.name.rpartition("_")[2], ""))
 
     def _builder(self, snapshot: Snapshot) -> PlanBuilder:
         """An empty plan for `snapshot`."""
@@ -48,36 +59,12 @@ class PolicyBase:
         return InvalidSpec(must, got, f"policy '{name}'", remedy)
 
 
-def amounts_in(value: object) -> dict[Any, float]:
-    """A table of amounts that a round has handed on, without what means nothing."""
-    if not isinstance(value, dict):
-        return {}
-    return {
-        key: float(candidate)
-        for key, candidate in value.items()
-        if isinstance(candidate, int | float) and isfinite(candidate) and candidate >= 0
-    }
-
-
-def stalls_in(value: object) -> dict[JobId, tuple[float, float]]:
-    """Spans of time that a round has handed on, without what means nothing."""
-    named = value.items() if isinstance(value, dict) else ()
-    return {
-        JobId(str(id)): (float(span[0]), float(span[1]))
-        for id, span in named
-        if isinstance(span, list)
-        and len(span) == 2
-        and all(isinstance(at, int | float) and isfinite(at) for at in span)
-    }
-
-
 def with_deadlines(jobs: Container[JobId], snapshot: Snapshot) -> dict[JobId, float]:
     """Return those of the jobs that there are with their deadlines, to be handed on; 0: none."""
     views = (*snapshot.holding, *snapshot.waiting)
     return {view.id: view.deadline_at or 0.0 for view in views if view.id in jobs}
 
 
-def with_same_deadline(value: object, snapshot: Snapshot) -> set[JobId]:
+def with_same_deadline(due_at: Mapping[JobId, float], snapshot: Snapshot) -> set[JobId]:
     """Return the jobs that a round has handed on by `with_deadlines`, but for those whose deadlines were moved since."""
-    due_at = amounts_in(value)
-    return {id for id, at in with_deadlines(due_at.keys(), snapshot).items() if at == due_at[id]}
+    return {id for id, at in with_deadlines(due_at, snapshot).items() if at == due_at[id]}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,9 +90,9 @@ class Configurations:
         """Return the highest rate per unit on a kind; steps per second."""
         return max(float(self.rates[i] / self.amounts[i]) for i, on in enumerate(self.kinds) if on == kind and i)
 
-    def least_on(self, kind: str) -> int:
-        """The smallest number of workers on a kind."""
-        return min((n for on, n in zip(self.kinds, self.counts, strict=True) if on == kind and n), default=0)
+    def counts_on(self, kind: str) -> list[int]:
+        """Return the numbers of workers on a kind, ascending."""
+        return [n for n, on in zip(self.counts, self.kinds, strict=True) if n and on == kind]
 
     def column(self, kind: str, count: int) -> int:
         """Return the column of `count` workers on `kind`; 0 if none has so many."""
@@ -129,80 +130,71 @@ def configurations_of(hardware: Hardware, view: JobView) -> Configurations | Non
 def _configurations(
     hardware: Hardware, speed: JobRates, worker: Resources, counts: Sequence[int]
 ) -> Configurations | None:
-    columns: list[tuple[str, int, float, float]] = []
-    for kind in hardware.kinds:
-        columns += _of_kind(speed, worker, kind, counts_on_kind(hardware, worker, counts, kind))
-    known = bool(columns)
-    if not known:
-        columns = _guesses(hardware, speed, worker, counts)
+    offered = {kind: counts_on_kind(hardware, worker, counts, kind) for kind in hardware.kinds}
+    measured = [column for kind, own in offered.items() for column in _of_kind(speed, worker, kind, own)]
+    # A rate of which nothing is known is taken to be the number of workers, on every kind.
+    columns = measured or [
+        _Column(kind, n, float(n), _GUESS_FRAC * n)
+        for kind, own in offered.items()
+        for n in own
+        if speed.is_unknown(n, worker.cores * n, kind)
+    ]
     if not columns:
         return None
-    kinds, per_worker = dict.fromkeys(kind for kind, _, _, _ in columns), parts_of(worker)
-    amounts = np.array([0, *(n * per_worker for _, n, _, _ in columns)], dtype=np.int64)
-    rates = np.array([0.0, *(rate for _, _, rate, _ in columns)])
+    kinds, per_worker = dict.fromkeys(column.kind for column in columns), parts_of(worker)
+    amounts = np.array([0, *(column.n * per_worker for column in columns)], dtype=np.int64)
+    rates = np.array([0.0, *(column.rate_sps for column in columns)])
     return Configurations(
-        kinds=("", *(kind for kind, _, _, _ in columns)),
-        counts=(0, *(n for _, n, _, _ in columns)),
+        kinds=("", *(column.kind for column in columns)),
+        counts=(0, *(column.n for column in columns)),
         amounts=amounts,
         rates=rates,
-        stds=np.array([0.0, *(std for _, _, _, std in columns)]),
-        split_rates=partial(_split_rates, speed, worker, columns, rates) if known else lambda _: rates,
+        stds=np.array([0.0, *(column.std_sps for column in columns)]),
+        split_rates=partial(_split_rates, speed, worker, columns, rates) if measured else lambda _: rates,
         n_nodes={kind: len(nodes) for kind, nodes in hardware.kinds.items()},
         uses_gpus=worker.gpus > 0,
-        known=known,
+        known=bool(measured),
         best=float((rates[1:] / amounts[1:]).max()) * PARTS,
         per_worker=per_worker,
         reserved_per_worker=parts_of(worker, (room for kind in kinds for room in hardware.room_sizes[kind])),
         pools=tuple((kind, worker.gpus > 0) for kind in kinds),
-        columns={(kind, n): i for i, (kind, n, _, _) in enumerate(columns, 1)},
+        columns={(column.kind, column.n): i for i, column in enumerate(columns, 1)},
     )
 
 
+class _Column(NamedTuple):
+    """A number of workers on a kind of nodes, and its rate."""
+
+    kind: str
+    n: int
+    rate_sps: float
+    std_sps: float
+
+
 def _split_rates(
-    speed: JobRates,
-    worker: Resources,
-    columns: Sequence[tuple[str, int, float, float]],
-    rates: FloatArray,
-    n_nodes: Mapping[str, int],
+    speed: JobRates, worker: Resources, columns: Sequence[_Column], rates: FloatArray, n_nodes: Mapping[str, int]
 ) -> FloatArray:
     """`rates` of columns, but on as many of `n_nodes` nodes as the workers can lie on, where that is known."""
     split = [0.0, *(speed.split_sps(n, worker.cores * n, kind, n_nodes[kind]) for kind, n, _, _ in columns)]
     return np.where(np.array(split) > 0, split, rates)
 
 
-def _of_kind(
-    speed: JobRates, worker: Resources, kind: str, counts: Sequence[int]
-) -> list[tuple[str, int, float, float]]:
-    """Kind, workers, rate and its deviation for each of `counts` with which the job runs, as far as anything is known.
+def _of_kind(speed: JobRates, worker: Resources, kind: str, counts: Sequence[int]) -> list[_Column]:
+    """Return a column for each of `counts` with which the job runs, as far as anything is known.
 
     Where only other numbers were measured, fewer workers are taken to be slower in proportion, and more of them to
     gain as the power `_GUESS_POWER` of their number.
     """
     rates = [(n, *speed.rate_and_std_sps(n, worker.cores * n, kind)) for n in counts]
-    measured = [(n, rate) for n, rate, std in rates if rate > 0 and std < inf]
+    runs = [(n, rate, std) for n, rate, std in rates if rate > 0]
+    measured = [(n, rate) for n, rate, std in runs if std < inf]
     columns = []
-    for n, rate, std in rates:
-        if rate <= 0:
-            continue
+    for n, rate, std in runs:
         if std == inf and measured:
             near, at_near = min(measured, key=lambda pair: abs(pair[0] - n))
-            guess = at_near * (n / near) ** (1.0 if n < near else _GUESS_POWER)
-            columns.append((kind, n, guess, _GUESS_FRAC * guess))
-        else:
-            columns.append((kind, n, rate, _GUESS_FRAC * rate if std == inf else std))
+            rate = at_near * (n / near) ** (1.0 if n < near else _GUESS_POWER)  # noqa: PLW2901 -- a guess
+        columns.append(_Column(kind, n, rate, _GUESS_FRAC * rate if std == inf else std))
     return columns
-
-
-def _guesses(
-    hardware: Hardware, speed: JobRates, worker: Resources, counts: Sequence[int]
-) -> list[tuple[str, int, float, float]]:
-    """Return guessed configurations for a job of unknown speed: its rate is its number of workers, on every kind."""
-    return [
-        (kind, n, float(n), _GUESS_FRAC * n)
-        for kind in hardware.kinds
-        for n in counts_on_kind(hardware, worker, counts, kind)
-        if speed.is_unknown(n, worker.cores * n, kind)
-    ]
 
 
 def counts_on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind: str) -> Sequence[int]:
@@ -227,7 +219,6 @@ class ChoiceTable:
         Shape (n, m), index of the pool of each column.
     """
 
-    options: Sequence[Configurations]
     amounts: IntArray
     rates: FloatArray
     allowed: BoolArray
@@ -246,4 +237,4 @@ class ChoiceTable:
             index = {pool: i for i, pool in enumerate(pools)}
             for i, option in enumerate(options):
                 of_pool[i, 1 : widths[i]] = [index[kind, option.uses_gpus] for kind in option.kinds[1:]]
-        return cls(options, amounts, rates, allowed, of_pool)
+        return cls(amounts, rates, allowed, of_pool)

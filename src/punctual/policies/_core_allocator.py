@@ -20,6 +20,7 @@ from punctual.policies._earliest import in_danger, waits_for_promise
 from punctual.policies._jobs import (
     begins_anew,
     has_promise,
+    is_steered,
     least,
     may_pause,
     n_workers,
@@ -28,8 +29,9 @@ from punctual.policies._jobs import (
     starts,
 )
 from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._promise_parameters import PromiseParameters
 from punctual.policies._repair import follows_demand
-from punctual.solvers.solution import Solution, status_of
+from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Share, Timeline
 
 _BASE = Reason("floor", "the job is at its floor")
@@ -40,14 +42,12 @@ class CoreAllocator:
 
     Parameters
     ----------
+    policy
+        Its parameters.
     builder
         Builder of the plan.
     waiting
         The jobs that hold nothing, in order of submission.
-    promises
-        Whether anything is promised.
-    risk_sigmas, background_frac
-        Parameters of the policy.
 
     Attributes
     ----------
@@ -57,22 +57,12 @@ class CoreAllocator:
         Jobs that are to run only with a promise, and cannot have one.
     """
 
-    def __init__(
-        self,
-        builder: PlanBuilder,
-        waiting: Sequence[JobView],
-        *,
-        promises: bool,
-        risk_sigmas: float,
-        background_frac: float,
-    ) -> None:
-        self._builder, self._at = builder, builder.snapshot.at
-        self._promises, self._risk_sigmas, self._background_frac = promises, risk_sigmas, background_frac
-        carry = builder.snapshot.carry  # also if the nodes are others now: promises hold
-        cores = carry.get("cores") if isinstance(carry, dict) else None
-        self._carry: Mapping[str, Any] = cores if isinstance(cores, dict) else {}
+    def __init__(self, policy: PromiseParameters, builder: PlanBuilder, waiting: Sequence[JobView]) -> None:
+        self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
+        # Also if the nodes are others now: promises hold.
+        self._carry: Mapping[str, Any] = builder.last_carry.get("cores", {})
         self._carried = {
-            name: with_same_deadline(self._carry.get(name), builder.snapshot)
+            name: with_same_deadline(self._carry.get(name, {}), builder.snapshot)
             for name in ("planned", "refused", "unplaced")
         }
         self.warnings: dict[JobId, Reason] = {}
@@ -101,8 +91,7 @@ class CoreAllocator:
         if not solutions:
             return None
         value, bound = sum(solution.value for solution in solutions), sum(solution.bound for solution in solutions)
-        status = status_of(value, bound, 0.0)
-        return Solution(status=status, choices=np.empty(0), value=value, bound=bound, multipliers=np.empty(0))
+        return Solution.of(np.empty(0), value, bound)
 
     def promises(self) -> dict[JobId, float]:
         """Return the deadline of each promise; a promise to a waiting job that fits on no node now holds."""
@@ -120,10 +109,9 @@ class CoreAllocator:
         }
         return {name: with_deadlines(ids, self._builder.snapshot) for name, ids in jobs.items()}
 
-    def changes_in_s(self) -> float | None:
-        """Seconds until a job's amount changes; None: never."""
-        first_s = min((each.changes_in_s() for each in self._nodes.values()), default=inf)
-        return None if first_s == inf else first_s
+    def changes_in_s(self) -> float:
+        """Seconds until a job's amount changes; infinite: never."""
+        return min((each.changes_in_s() for each in self._nodes.values()), default=inf)
 
     def growth(self) -> dict[Pool, Timeline]:
         """Return the growth over time of promised jobs' cores beyond all present shares; negative: less."""
@@ -143,7 +131,7 @@ class CoreAllocator:
             for member in promises.members:
                 if member.id == job:
                     return promises.earliest_s(member.view, member.base)
-        waiting = [view for view in self._builder.snapshot.waiting if view.id == job and _takes_part(view)]
+        waiting = [view for view in self._builder.snapshot.waiting if view.id == job and is_steered(view)]
         earliest = [
             self._nodes[node].earliest_s(view, least(view.spec)) for view in waiting for node in self._full(view)
         ]
@@ -161,13 +149,13 @@ class CoreAllocator:
     def _members(self, waiting: Sequence[JobView]) -> dict[NodeId, list[CoreJobState]]:
         """The jobs by node, each brought down to the least that it holds in any case."""
         builder = self._builder
-        running = [view for view in builder.snapshot.holding if _takes_part(view) and len(builder.held(view)) == 1]
+        running = [view for view in builder.snapshot.holding if is_steered(view) and len(builder.held(view)) == 1]
         members: dict[NodeId, list[CoreJobState]] = {}
         for view in sorted(running, key=seniority):
             ((node, held),) = builder.held(view).items()
             self._put_base(members, view, node, least(view.spec).at_most(held))
         for view in self._in_turn(waiting, has_undated=any(_undated(on_node) for on_node in members.values())):
-            if _takes_part(view) and not builder.held(view):
+            if is_steered(view) and not builder.held(view):
                 self._place(members, view)
         return members
 
@@ -178,7 +166,7 @@ class CoreAllocator:
         promised: others that come one after the other would shut them out.
         """
         keeps_place = not has_undated and max(self._builder.hardware.jobs_at_once.values(), default=0) > 1
-        undated = [view for view in waiting if keeps_place and view.deadline_at is None and _takes_part(view)]
+        undated = [view for view in waiting if keeps_place and view.deadline_at is None and is_steered(view)]
         first = undated[0] if undated else None
         return sorted(waiting, key=lambda view: (not self._is_promised(view), view is not first, self._due_at(view)))
 
@@ -187,14 +175,14 @@ class CoreAllocator:
         return view.deadline_at if view.deadline_at is not None and view.deadline_at > self._at else inf
 
     def _is_promised(self, view: JobView) -> bool:
-        return self._promises and has_promise(view, self._at)
+        return self._policy.promises and has_promise(view, self._at)
 
     def _without_node(self) -> list[JobView]:
         """Return promised jobs that fit on no node now, and warn their users once."""
         snapshot = self._builder.snapshot
         members = {member.id for promises in self._nodes.values() for member in promises.members}
         views = [view for view in (*snapshot.holding, *snapshot.waiting) if view.id not in members]
-        unplaced = [view for view in views if self._is_promised(view) and _takes_part(view)]
+        unplaced = [view for view in views if self._is_promised(view) and is_steered(view)]
         for view in unplaced:
             if view.id not in self._carried["unplaced"]:
                 left_s = (view.deadline_at or self._at) - self._at
@@ -304,9 +292,7 @@ class CoreAllocator:
             self._at,
             planned=self._carried["planned"],
             refused=self._carried["refused"] & {member.id for member in members},
-            promises=self._promises,
-            risk_sigmas=self._risk_sigmas,
-            background_frac=self._background_frac,
+            policy=self._policy,
         )
         promises.share(awaited_cores, hurries=self._lacks_room)
         self._nodes[node] = promises
@@ -323,16 +309,12 @@ class CoreAllocator:
     def _over_time(self, node: NodeId, cores: float) -> Timeline:
         """Return `cores` over time, less the growth of promised jobs of workers beyond what they hold."""
         kind = self._builder.hardware.kind_of[node]
-        reserved = self._carry.get("workers")
-        steps = reserved.get(kind) if isinstance(reserved, dict) else None
-        if not isinstance(steps, list) or not steps:
+        steps = self._carry.get("workers", {}).get(kind)
+        if not steps:
             return Timeline.of(cores)
-        pairs = [(float(at) - self._at, float(amount)) for at, amount in steps]
-        started = [amount for start, amount in pairs if start <= 0]
         # Two starts may be the same: instants have fewer digits behind the point than the seconds that they were made from.
-        later = {start: amount for start, amount in pairs if start > 0}
-        amounts = [started[-1] if started else 0.0, *later.values()]
-        needed = Timeline(np.array([0.0, *later]), np.array(amounts))
+        amounts = {0.0: 0.0} | {max(at - self._at, 0.0): amount for at, amount in steps}
+        needed = Timeline(np.array([*amounts]), np.array([*amounts.values()]))
         share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
         held_cores = self._workers_cores.get(kind, 0.0)
         return Timeline.of(cores).without(Timeline(needed.starts_s, np.maximum(needed.free - held_cores, 0.0) * share))
@@ -351,10 +333,6 @@ class CoreAllocator:
 
 def _undated(members: Iterable[CoreJobState]) -> list[CoreJobState]:
     return [member for member in members if member.view.deadline_at is None]
-
-
-def _takes_part(view: JobView) -> bool:
-    return view.spec.worker is None and view.spec.controller is not None and view.status != "stopping"
 
 
 def _reason(member: CoreJobState, amount: Resources, node: NodeId) -> Reason:

@@ -1,8 +1,8 @@
 """Jobs that share one node's cores: promise deadlines, and choose each job's present cores."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf
 
 import numpy as np
 
@@ -12,16 +12,14 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
 from punctual.core.units import span
 from punctual.policies._core_job_state import SOON_S, CoreJobState
-from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
+from punctual.policies._earliest import earliest, no_guarantee, waits_for_promise
 from punctual.policies._jobs import TOLD_LEAST_S, due_at, has_promise
-from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
+from punctual.policies._promise_parameters import PromiseParameters
+from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, fewest_misses, level
 from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Share, Timeline
 from punctual.solvers.water_filling import fill
 
-#: Rounds in which the deadline is found whose work is due at a given time. The work is due before the deadline, by an amount
-#: that depends on the deadline itself; after the second round it changes by less than what deadlines are rounded up by.
-_N_DUE_ROUNDS = 2
 #: A job is new for so many seconds: it is promised nothing while other new ones are not measured.
 _NEW_S = 20.0
 #: Jobs that start within so many seconds are compared although each says what it costs.
@@ -49,10 +47,8 @@ class CorePromises:
         The present, on the scheduler's clock.
     planned, refused
         Jobs without a promise that were planned for; jobs that were told that they get none, or have lost it.
-    promises
-        Whether anything is promised.
-    risk_sigmas, background_frac
-        Parameters of the policy.
+    policy
+        Its parameters.
 
     Attributes
     ----------
@@ -76,9 +72,7 @@ class CorePromises:
     at: float
     planned: set[JobId]
     refused: set[JobId]
-    promises: bool
-    risk_sigmas: float
-    background_frac: float
+    policy: PromiseParameters
     kept: list[CoreJobState] = field(init=False)
     likely: list[CoreJobState] = field(init=False)
     pending: list[CoreJobState] = field(init=False)
@@ -134,18 +128,18 @@ class CorePromises:
         free = float(self.cores.free[0])
         self._hold_planned()
         for member in sorted(self._holders(), key=_landing_first):  # together they may want more than there is
-            more_cores = member.more_cores if member.is_landing else 0.0
-            member.cores = min(member.cores + more_cores, free)
+            member.cores = min(member.cores + (member.more_cores if member.is_landing else 0.0), free)
             free -= member.cores
         holders = {member.id for member in self._holders()}
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
-        free -= _raise(background, _weight, min(free, self._background_cores()))
+        free -= _raise(background, min(free, self._background_cores()))
         free = self._measure_in_turn(free, reserved_cores)
-        free = _raise_in_turn(sorted(self._holders(), key=_due_first), free)
+        for member in sorted(self._holders(), key=_due_first):
+            free -= _raise([member], free)
         free = max(0.0, free - reserved_cores - self._undelivered_cores())
-        free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
-        free -= _raise(background, _weight, free)
+        free -= _raise([member for member in others if member.due_s < inf], free, self._urgency)
+        free -= _raise(background, free)
         for member in sorted(self.members, key=_due_first) if hurries else ():
             more = min(free, max(0.0, member.most_cores - member.cores))
             free, member.cores = free - more, member.cores + more
@@ -172,7 +166,7 @@ class CorePromises:
         for member in unmeasured:
             free, member.cores = free + member.cores, 0.0
         for member in unmeasured:
-            free -= _raise([member], _weight, free - (0.0 if member in self.pending else reserved_cores))
+            free -= _raise([member], free - (0.0 if member in self.pending else reserved_cores))
         return free
 
     def _in_turn(self) -> list[CoreJobState]:
@@ -202,7 +196,7 @@ class CorePromises:
             The amount that it holds in any case.
         """
         others = [member for member in self.kept if member.id != view.id]
-        if not self.promises:
+        if not self.policy.promises:
             return None
         jobs = self._with_margins(others, {view.id})
 
@@ -215,24 +209,16 @@ class CorePromises:
             member = due_in(left_s)
             if member.due_s == inf or member.due_s <= 0 or member.unmeasured:
                 return False
-            return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered([*others, member]))
+            return all_fit([*jobs, member.job(self.policy.risk_sigmas)], self._offered([*others, member]))
 
         soon = due_in(1.0)
         if soon.view.work is None or not soon.is_steady or soon.due_s == inf or soon.unmeasured:
             return None
-        work_core_s = soon.left_core_s + soon.margin_core_s(self.risk_sigmas)
-        offered, usable_cores = self._offered(others), max(soon.view.work.usable_cores, 1e-9)
-        alone_s = work_core_s / usable_cores
-        # Often it is about the first that the work of all leaves room for, and then all is known by one look.
-        first_s = left_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores)))
-        for _ in range(_N_DUE_ROUNDS if isfinite(first_s) else 0):
-            left_s += first_s - due_in(left_s).due_s
-        left_s = rounded_up((1.0 + EXACT_FRAC / 2) * left_s)
-        if isfinite(left_s) and fits(left_s):
-            return left_s
-        room_cores = max(min(float(offered.free.min()) + base.cores, usable_cores), 1e-9)
+        work_core_s = soon.left_core_s + soon.margin_core_s(self.policy.risk_sigmas)
+        usable_cores = max(soon.view.work.usable_cores, 1e-9)
+        room_cores = max(min(float(self._offered(others).free.min()) + base.cores, usable_cores), 1e-9)
         last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / room_cores
-        return earliest(fits, alone_s, last_s)
+        return earliest(fits, work_core_s / usable_cores, last_s)
 
     def _due_in(self, view: JobView, left_s: float) -> JobView:
         return view.with_deadline(max(self.at + left_s - view.submitted_at, SOON_S))
@@ -248,9 +234,9 @@ class CorePromises:
         room = self._offered(kept, beside)
 
         def counted(frac: float) -> list[CoreJob]:
-            return [member.job(frac * self.risk_sigmas) for member in kept]
+            return [member.job(frac * self.policy.risk_sigmas) for member in kept]
 
-        if not self.risk_sigmas or all_fit(counted(1.0), room):
+        if not self.policy.risk_sigmas or all_fit(counted(1.0), room):
             return counted(1.0 - less_frac)
         least, most = 0.0, 1.0
         for _ in range(_N_HALVINGS):
@@ -260,13 +246,14 @@ class CorePromises:
 
     def _is_possible(self, member: CoreJobState) -> bool:
         """Whether its deadline could be promised if it had the node alone."""
-        job = member.job(self.risk_sigmas)
-        return self.promises and member.is_steady and member.due_s > 0 and fits_alone(job, self.cores)
+        job = member.job(self.policy.risk_sigmas)
+        return self.policy.promises and member.is_steady and member.due_s > 0 and all_fit([job], self.cores)
 
     def _still_kept(self, members: Sequence[CoreJobState]) -> list[CoreJobState]:
         """Return the jobs whose promises can be kept in the best case, or as many as can."""
         cores, room = (each.plus(self.returning_cores) for each in (self.cores, self._room(members)))
-        return _kept_at_best(members, cores, room, self.risk_sigmas)
+        jobs = [member.best(self.policy.risk_sigmas) for member in members]
+        return list(members) if all_fit(jobs, room) else _chosen(members, fewest_misses(jobs, cores))
 
     def _promise(self, hopeful: Sequence[CoreJobState]) -> None:
         """Promise as many more deadlines as fit; new ones wait for measurements that are due.
@@ -281,9 +268,10 @@ class CorePromises:
         # A deadline that was named to a refused job is accepted, also if a little has happened since.
         less_frac = _NAMED_FRAC if any(waits_for_promise(member.view) for member in new) else 0.0
         jobs = self._with_margins(self.kept, {member.id for member in new}, less_frac)
-        jobs += [member.job(self.risk_sigmas) for member in new]
+        jobs += [member.job(self.policy.risk_sigmas) for member in new]
         if all_fit(jobs, self._offered(candidates)):
-            self.solution = _all_of(jobs)
+            value = sum(job.weight for job in jobs)
+            self.solution = Solution.of(np.ones(len(jobs), dtype=np.int64), value, value)
         elif hopeful and not self._waits:
             searched = any(member.id not in self.refused for member in hopeful)
             self.solution = self._fewest_misses(candidates, jobs, n_fixed=len(self.kept), search=searched)
@@ -292,8 +280,8 @@ class CorePromises:
 
     def _likely(self, members: Sequence[CoreJobState]) -> list[CoreJobState]:
         """Return the jobs that fit beside the promised ones; those of the last plan come first."""
-        possible = [member for member in members if fits_alone(member.job(late_s=member.slack_s), self.cores)]
-        if not possible or not self.promises:
+        possible = [member for member in members if all_fit([member.job(late_s=member.slack_s)], self.cores)]
+        if not possible or not self.policy.promises:
             return []
         before = [member for member in possible if member.id in self.planned]
         after = [member for member in possible if member.id not in self.planned]
@@ -336,26 +324,22 @@ class CorePromises:
         return 0.0 if member.view.started_at is None else self.at - member.view.started_at
 
     def _refuse(self, member: CoreJobState, *, is_lost: bool) -> None:
-        if not self.promises or (member.id in self.refused and not is_lost):
+        if not self.policy.promises or (member.id in self.refused and not is_lost):
             return
         self.refused.add(member.id)
         if not is_lost and member.due_s < TOLD_LEAST_S:
             return
-        facts = {"left_core_s": member.left_core_s, "due_s": member.due_s}
         if is_lost:
             text = "its promised deadline cannot be kept any more: the work costs more, or there are fewer cores"
-            self.told[member.id] = Reason("promise-lost", text, facts)
-            return
-        if not member.is_steady:
+        elif not member.is_steady:
             text = "no deadline is promised to it, because cores alone do not say when it is done"
-            self.told[member.id] = Reason(
-                "not-promised", f"{text}; it gets what it needs as far as that is free", facts
-            )
-            return
-        what = f"{member.left_core_s:.3g} core-s in {span(member.due_s)}"
-        alone = "" if self._is_possible(member) else ", not even alone"
-        text = f"its deadline cannot be promised: {what} do not fit{alone or ' beside what is promised'}"
-        self.told[member.id] = Reason("not-promised", f"{text}; it runs with what is left", facts)
+            text += "; it gets what it needs as far as that is free"
+        else:
+            what = f"{member.left_core_s:.3g} core-s in {span(member.due_s)}"
+            where = " beside what is promised" if self._is_possible(member) else ", not even alone"
+            text = f"its deadline cannot be promised: {what} do not fit{where}; it runs with what is left"
+        facts = {"left_core_s": member.left_core_s, "due_s": member.due_s}
+        self.told[member.id] = Reason("promise-lost" if is_lost else "not-promised", text, facts)
 
     # Amounts.
 
@@ -375,29 +359,23 @@ class CorePromises:
     def _background_cores(self) -> float:
         """Cores that are not promised while there are jobs without a deadline."""
         has_others = any(member.due_s == inf for member in self.members)
-        return self.background_frac * float(self.cores.free[0]) if has_others else 0.0
+        return self.policy.background_frac * float(self.cores.free[0]) if has_others else 0.0
 
     def _hold_planned(self) -> None:
         """Give planned jobs their demands if these fit at all times; otherwise the amounts of the plan."""
         background, holders = self._background_cores(), self._holders()
         steady = [Share(np.zeros(1), np.array([member.more_cores]), max(member.due_s, SOON_S)) for member in holders]
         last_s = max((share.end_s for share in steady), default=0.0)
-        room = min((float(free) for start, free in self._spans() if start < last_s), default=0.0)
-        if sum(share.now for share in steady) <= room - background + 1e-9:
-            shares: Sequence[Share] = steady
-        else:
-            shares = self._plan(background).shares
+        fits = sum(share.now for share in steady) <= self.cores.least_until(last_s) - background + 1e-9
+        shares: Sequence[Share] = steady if fits else self._plan(background).shares
         for member, share in zip(holders, shares, strict=True):
             member.share, member.cores = share, share.now
-
-    def _spans(self) -> Iterable[tuple[float, float]]:
-        return zip(self.cores.starts_s.tolist(), self.cores.free.tolist(), strict=True)
 
     def _plan(self, background: float) -> CorePlan:
         """Return the plan of lowest peak, with the margins of promised jobs if they fit."""
         likely = [member.job(late_s=member.slack_s) for member in self.likely]
         room = self._room(self._holders())
-        for sigmas in (self.risk_sigmas, 0.0):
+        for sigmas in (self.policy.risk_sigmas, 0.0):
             jobs = [*(member.job(sigmas) for member in self.kept), *likely]
             plan = level(jobs, room.less(background))
             if plan.fits:
@@ -415,14 +393,6 @@ def fit_beside(members: Sequence[CoreJobState], cores: Timeline, floor_cores: fl
     )
 
 
-def _kept_at_best(
-    members: Sequence[CoreJobState], cores: Timeline, room: Timeline, risk_sigmas: float
-) -> list[CoreJobState]:
-    """Return the jobs whose promises can be kept in the best case in `room`, or as many as can in `cores`."""
-    jobs = [member.best(risk_sigmas) for member in members]
-    return list(members) if all_fit(jobs, room) else _chosen(members, fewest_misses(jobs, cores))
-
-
 def _with_freed(members: Sequence[CoreJobState], cores: Timeline) -> Timeline:
     """`cores`, and from when these jobs are due their bases."""
     if not members:
@@ -431,10 +401,6 @@ def _with_freed(members: Sequence[CoreJobState], cores: Timeline) -> Timeline:
     starts_s, i_ends = np.unique(ends_s, return_inverse=True)
     freed = np.bincount(i_ends, weights=[member.base.cores for member in members]).cumsum()
     return cores.added(Timeline(np.append(0.0, starts_s), np.append(0.0, freed)))
-
-
-def _weight(member: CoreJobState) -> float:
-    return member.view.spec.weight
 
 
 def _landing_first(member: CoreJobState) -> tuple[float, str]:
@@ -446,34 +412,24 @@ def _due_first(member: CoreJobState) -> tuple[float, str]:
     return member.due_s, member.id
 
 
-def _raise(members: Sequence[CoreJobState], weight: Callable[[CoreJobState], float], cores: float) -> float:
+def _weight(member: CoreJobState) -> float:
+    return member.view.spec.weight
+
+
+def _raise(members: Sequence[CoreJobState], cores: float, weight: Callable[[CoreJobState], float] = _weight) -> float:
     """Share `cores` among members that want more, in proportion to their weights. Returns the cores taken."""
     wanting = [member for member in members if member.more_cores > 0]
     if not wanting or cores <= 0:
         return 0.0
-    weights, caps = [max(weight(member), 1e-12) for member in wanting], [member.more_cores for member in wanting]
+    weights, caps = [max(weight(each), 1e-12) for each in wanting], [each.more_cores for each in wanting]
     amounts = fill(weights, [0.0] * len(wanting), caps, cores)
     for member, amount in zip(wanting, amounts, strict=True):
         member.cores += amount
     return sum(amounts)
 
 
-def _raise_in_turn(members: Iterable[CoreJobState], cores: float) -> float:
-    """Give each member in turn the cores it wants. Returns the rest."""
-    for member in members:
-        cores -= _raise([member], _weight, cores)
-    return cores
-
-
 def _chosen(members: Sequence[CoreJobState], solution: Solution) -> list[CoreJobState]:
     return [member for member, is_in in zip(members, solution.choices, strict=True) if is_in]
-
-
-def _all_of(jobs: Sequence[CoreJob]) -> Solution:
-    """Return the solution in which all jobs are done in time; no other has a higher value."""
-    value = sum(job.weight for job in jobs)
-    choices = np.ones(len(jobs), dtype=np.int64)
-    return Solution(status="optimal", choices=choices, value=value, bound=value, multipliers=np.empty(0))
 
 
 def changes_in_s(share: Share) -> float:

@@ -8,7 +8,7 @@ from punctual.core.recent_messages import Reason
 from punctual.core.units import exact_text, span
 
 #: Relative precision of the search, and the number of later deadlines to try if the first guess is too early.
-EXACT_FRAC, _N_LATER = 0.01, 6
+_EXACT_FRAC, _N_LATER = 0.01, 6
 
 
 def earliest(can_be_promised: Callable[[float], bool], least_s: float, guess_s: float) -> float | None:
@@ -34,7 +34,7 @@ def earliest(can_be_promised: Callable[[float], bool], least_s: float, guess_s: 
         low_s, high_s = high_s, rounded_up(2.0 * high_s)
     else:
         return None
-    while high_s - low_s > EXACT_FRAC * high_s:
+    while high_s - low_s > _EXACT_FRAC * high_s:
         middle_s = rounded_up((low_s + high_s) / 2)
         if middle_s >= high_s:
             break

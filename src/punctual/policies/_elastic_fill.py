@@ -14,7 +14,7 @@ from punctual.policies._hardware import steps_between
 from punctual.policies._jobs import least, n_workers, never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._plan_builder import PlanBuilder, Space
-from punctual.policies._repair import follows_demand, repair
+from punctual.policies._repair import all_waiting, follows_demand, repair
 
 
 class HasView(Protocol):
@@ -114,7 +114,7 @@ class ElasticFill:
         self._wanted_cores: dict[NodeId, float] = {}
         for view in running:
             self._continue(view)
-        waiting = sorted((*builder.snapshot.waiting, *idle), key=seniority) if idle else builder.snapshot.waiting
+        waiting = all_waiting(builder, idle)
         for view in waiting:
             if view.status != "stopping":
                 self._admit(view)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from math import inf
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from punctual.core.cluster import Node
 from punctual.core.identity_cache import N_REMEMBERED_MAX, IdentityCache
@@ -78,8 +78,8 @@ class Hardware:
         self.worker_amounts = IdentityCache(self._worker_amounts)
         self.worker_steps = IdentityCache(self._worker_steps)
         self.end_at = IdentityCache(_end_at)
-        self.largest = IdentityCache(self._largest)
-        self.smallest = IdentityCache(self._smallest)
+        #: Requests of jobs that are not resized, by size; None where one exceeds the hardware.
+        self.requests = {size: IdentityCache(partial(self._request, size)) for size in get_args(Size)}
         self._speeds: dict[tuple[int, int, int], tuple[object, JobRates]] = {}
         self._remembered: dict[Callable[[Hardware, Any], Any], IdentityCache[Any, Any]] = {}
         self._kept: dict[Callable[[], Any], Any] = {}
@@ -118,10 +118,6 @@ class Hardware:
         """Return the number of workers that fit on the largest empty node of a kind."""
         # Not remembered: to look up an amount costs more than a division by each size, of which there is mostly one.
         return max([room.n_times(worker) for room in self.room_sizes[kind]], default=0)
-
-    def request(self, view: JobView, size: Size) -> RigidRequest | None:
-        """Return the request of a job that is not resized; None if it exceeds the hardware."""
-        return self.largest(view) if size == "largest" else self.smallest(view)
 
     def amount(self, view: JobView) -> Resources | None:
         """Return the demand of a job without workers, as far as one node has it; None if not even the floor fits."""
@@ -178,22 +174,15 @@ class Hardware:
         rooms = self.room_sizes.values()
         return max([sum([room.n_times(worker) * n for room, n in sizes.items()]) for sizes in rooms], default=0)
 
-    def _largest(self, view: JobView) -> RigidRequest | None:
+    def _request(self, size: Size, view: JobView) -> RigidRequest | None:
+        if view.spec.unit is None:
+            amount = self.amount(view if size == "largest" else replace(view, demand=NOTHING))
+            return None if amount is None else RigidRequest(1, amount, amount, view, self)
         counts = self.counts(view.spec)
-        return self._request(view, counts[-1] if counts else 0, self.amount)
-
-    def _smallest(self, view: JobView) -> RigidRequest | None:
-        counts = self.counts(view.spec)
-        return self._request(
-            view, counts[0] if counts else 0, lambda other: self.amount(replace(other, demand=NOTHING))
-        )
-
-    def _request(self, view: JobView, n: int, amount: Callable[[JobView], Resources | None]) -> RigidRequest | None:
-        unit = view.spec.unit
-        worker, n = (unit, n) if unit is not None else (amount(view), 1)
-        if worker is None or n == 0:
+        if not counts:
             return None
-        return RigidRequest(n, worker, worker * n, view, self)
+        n = counts[-1 if size == "largest" else 0]
+        return RigidRequest(n, view.spec.unit, view.spec.unit * n, view, self)
 
 
 def steps_between(amounts: Sequence[Resources]) -> tuple[Resources, ...]:
@@ -234,9 +223,7 @@ class JobRates:
         self._spec, self._curve, self._hardware = view.spec, view.curve, hardware
         self._unit = view.spec.unit
         self._rates: dict[tuple[int, float, str], float] = {}
-        self._served: dict[tuple[int, int, str], float] = {}
         self._served_together: dict[tuple[str, int, int], Sequence[Sequence[float]] | None] = {}
-        self._units_per_node: dict[str, int] = {}
         #: Cache of derived values, by key.
         self._derived: dict[Hashable, object] = {}
 
@@ -252,7 +239,8 @@ class JobRates:
             return max([self.rate_sps(n, cores, kind) for kind in self._hardware.kinds], default=0.0)
         known = self._rates.get((n, cores, kind))
         if known is None:
-            known = self._rates[n, cores, kind] = self._ask(n, cores, kind)
+            known = self._curve.rate_sps(self._shape(n, cores, kind)) if self._curve else 0.0
+            self._rates[n, cores, kind] = known
         return known
 
     def served_sps(self, n: int, n_servers: int, kind: str) -> float:
@@ -261,12 +249,7 @@ class JobRates:
         if (kind, i, j) not in self._served_together:
             self._served_together[kind, i, j] = self._ask_together(kind, i, j)
         together = self._served_together[kind, i, j]
-        if together is not None:
-            return float(together[row][column])
-        known = self._served.get((n, n_servers, kind))
-        if known is None:
-            known = self._served[n, n_servers, kind] = self._ask_served(n, n_servers, kind)
-        return known
+        return self._ask_served(n, n_servers, kind) if together is None else float(together[row][column])
 
     def is_unknown(self, n: int, cores: float, kind: str) -> bool:
         """Whether nothing is known of the rate (it may then not be taken for zero)."""
@@ -294,9 +277,6 @@ class JobRates:
         cores = (self._unit or self._spec.ceiling).cores * n
         return self.rate_sps(n, cores, kind) > 0 or self.is_unknown(n, cores, kind)
 
-    def _ask(self, n: int, cores: float, kind: str) -> float:
-        return self._curve.rate_sps(self._shape(n, cores, kind)) if self._curve else 0.0
-
     def _ask_together(self, kind: str, i: int, j: int) -> Sequence[Sequence[float]] | None:
         """Return the rates of one block of numbers of workers and servers; None if the model has no batch query."""
         n_workers, n_servers = (range(block * _N_TOGETHER + 1, (block + 1) * _N_TOGETHER + 1) for block in (i, j))
@@ -307,23 +287,14 @@ class JobRates:
         if self._curve is None or worker is None or server is None:
             return 0.0
         cores = worker.cores * n + server.cores * n_servers
-        n_nodes = -(-max(n, n_servers) // (self._n_per_node(kind) or 1))
+        n_nodes = self._hardware.n_nodes(max(n, n_servers), worker + server, kind)
         shape = Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
         return self._curve.rate_sps(shape)
 
     def _shape(self, n: int, cores: float, kind: str) -> Shape:
-        on_one = self._n_per_node(kind)
-        n_nodes = -(-n // on_one) if on_one else 1
+        n_nodes = 1 if self._unit is None else self._hardware.n_nodes(n, self._unit, kind)
         n_servers = n if self._spec.server is not None else 0
         return made_shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
-
-    def _n_per_node(self, kind: str) -> int:
-        """Return the workers (each with a server if the job has some) that fit on the largest empty node of a kind."""
-        known = self._units_per_node.get(kind)
-        if known is None:
-            n = 0 if self._unit is None else self._hardware.n_per_node(self._unit, kind)
-            known = self._units_per_node[kind] = n
-        return known
 
 
 def end_at(view: JobView, at: float, hardware: Hardware) -> float:

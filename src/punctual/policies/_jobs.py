@@ -41,6 +41,11 @@ def begins_anew(view: JobView) -> bool:
     return view.spec.n_retries == 0
 
 
+def is_steered(view: JobView) -> bool:
+    """Whether a controller steers a job on a share of cores that is not being stopped."""
+    return view.spec.worker is None and view.spec.controller is not None and view.status != "stopping"
+
+
 def may_pause(view: JobView) -> bool:
     """Whether the job runs and may be paused; not while it starts."""
     return view.spec.preemptible and view.status not in ("starting", "stopping") and bool(view.planned)
@@ -69,7 +74,8 @@ def n_demanded(view: JobView) -> int:
 
 def due_at(view: JobView) -> float:
     """Instant of the deadline; infinite without one."""
-    return inf if view.deadline_at is None else view.deadline_at
+    deadline_s = view.spec.deadline_s  # not by `deadline_at`: it is asked of all jobs at every plan
+    return inf if deadline_s is None else view.submitted_at + deadline_s
 
 
 def shares_of(amount: Resources, capacity: Resources) -> tuple[float, ...]:

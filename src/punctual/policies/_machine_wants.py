@@ -1,6 +1,6 @@
 """The need of one job for machines of pools, and what its budget makes of it, for `least-cost`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
@@ -13,49 +13,53 @@ from punctual.core.resources import Resources
 from punctual.core.units import span
 from punctual.policies._earliest import in_danger
 from punctual.policies._jobs import has_promise
-from punctual.solvers.machine_market import Outlook, Supply, fastest, usd_text
-
-#: The latest deadline that is sought for a job.
-LONGEST_S = 90 * 86_400.0
+from punctual.solvers.machine_market import LONGEST_S, Need, Outlook, Supply, usd_text
 
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Machines of one pool, or the nodes of no pool that are alike."""
+    """Machines of one pool, or the nodes of no pool that are alike.
 
-    pool: str
-    key: str
-    price_usd_s: float
+    Attributes
+    ----------
+    name
+        Name of the pool, or one that no pool has.
+    n_most
+        Most machines that there may ever be.
+    source
+        The pool; None: they are paid for already, and there at once.
+    """
+
+    name: str
     capacity: Resources
     device: str
     nodes: tuple[NodeId, ...]
     obtainable: int
+    n_most: int
+    price_usd_s: float = 0.0
+    startup_s: float = 0.0
     source: Pool | None = None
-
-    @property
-    def n_most(self) -> int:
-        """Most machines that there may ever be."""
-        return len(self.nodes) if self.source is None else self.source.spec.most
 
     @property
     def stays(self) -> bool:
         return self.source is None or self.source.spec.market != "spot"
 
+    def n_held(self, view: JobView) -> int:
+        """Return how many of them the job has."""
+        return sum(node in self.nodes for node in view.planned)
 
-@dataclass(slots=True)
-class Want:
+
+@dataclass(slots=True, kw_only=True)
+class Want(Need):
     """The need of one job, and its machines."""
 
     view: JobView
-    places: list[Machines]
+    places: Sequence[Machines] = ()
     n_machines: tuple[int, ...] = ()
-    n_most: int = 0
-    speeds: tuple[float, ...] = ()
-    work: float = inf
+    #: Largest number of workers that it can run with on 0, 1, ... machines.
+    counts: Sequence[int] = ()
     #: Its speed with the most machines that stay.
     sure_sps: float = 0.0
-    left_s: float = inf
-    start_at_s: float | None = None
     mode: str = "free"
     price: float = 0.0
     bound_usd: float = 0.0
@@ -72,11 +76,23 @@ class Want:
         return any(not place.stays for place in self.places)
 
     @property
-    def n_best(self) -> int:
-        return fastest(self.speeds)
+    def lost_s(self) -> float:
+        """Seconds of a start, and until the next decision, in which nothing is done."""
+        return max((place.startup_s for place in self.places), default=0.0) + self.view.spec.startup_s + self.look_s
+
+    @property
+    def start_s(self) -> float:
+        """Seconds until the first machine that stays is there; 0 for a job that has one."""
+        starts_s = [place.startup_s for place in self.places if place.stays]
+        return 0.0 if self.view.planned else max(starts_s, default=0.0)
+
+    def is_safe(self) -> bool:
+        """Whether machines that stay do its work in time, and its budget pays for that."""
+        is_in_time = self.sure_sps > 0 and self.slack_s >= self.start_s
+        return is_in_time and self.certain_usd <= self.budget_usd
 
 
-def given_way(want: Want, outlook: Outlook, look_s: float) -> tuple[float, float]:
+def given_way(want: Want, outlook: Outlook) -> tuple[float, float]:
     """Return the work that the rest of the budget buys, and the seconds until the deadline that it has in place of its own.
 
     If it buys the whole work later, the deadline gives way. If it never does, it buys as much as it can by the deadline.
@@ -85,13 +101,13 @@ def given_way(want: Want, outlook: Outlook, look_s: float) -> tuple[float, float
     want.bought_s = inf if bought_s is None else bought_s
     if bought_s is not None:
         return want.work, bought_s
-    if want.left_s > look_s:
+    if want.left_s > want.look_s:
         return outlook.affordable_work(want.work, want.left_s, want.budget_usd), want.left_s
     work = outlook.affordable_work(want.work, LONGEST_S, want.budget_usd)
     return work, LONGEST_S if want.has_spot else work / want.sure_sps  # nothing cheaper will come
 
 
-def paid(want: Want, supplies: Sequence[Supply], look_s: float, can_run: Callable[[int], bool]) -> tuple[int, ...]:
+def paid(want: Want, supplies: Sequence[Supply]) -> tuple[int, ...]:
     """Return the machines, without the dearest that its budget does not pay for until it has decided again and left them."""
     grace_s = want.view.spec.ends.grace_s
     leave_s = STOP_GRACE_S if grace_s is None else grace_s
@@ -99,7 +115,7 @@ def paid(want: Want, supplies: Sequence[Supply], look_s: float, can_run: Callabl
     def usd(numbers: Sequence[int]) -> float:
         speed = want.speeds[sum(numbers)] if sum(numbers) < len(want.speeds) else 0.0
         rest_s = want.work / speed if speed > 0 else inf
-        over_s = leave_s + (min(look_s, rest_s) if any(numbers) else 0.0)
+        over_s = leave_s + (min(want.look_s, rest_s) if any(numbers) else 0.0)
         waits = any(n > supply.n_held for supply, n in zip(supplies, numbers, strict=True))
         total_usd = 0.0
         for place, supply, n in zip(want.places, supplies, numbers, strict=True):
@@ -107,14 +123,14 @@ def paid(want: Want, supplies: Sequence[Supply], look_s: float, can_run: Callabl
             begun_s = max(supply.startup_s, billed_s)
             # A machine that works for a shorter time than it starts is not worth it.
             new_s = max(begun_s, over_s + 2 * supply.startup_s)
-            n_begun = max(0, supply.n_held - sum(node in place.nodes for node in want.view.planned))
+            n_begun = max(0, supply.n_held - place.n_held(want.view))
             n_new, n_kept = max(0, n - supply.n_held), supply.n_held if waits else min(n, supply.n_held)
             old_s = n_kept * over_s + (supply.n_held - n_kept) * leave_s
             total_usd += supply.price_usd_s * (old_s + n_begun * begun_s + n_new * new_s)
         return total_usd
 
     numbers = list(want.n_machines)
-    while any(numbers) and (usd(numbers) > want.budget_usd or not can_run(sum(numbers))):
+    while any(numbers) and (usd(numbers) > want.budget_usd or not want.counts[min(sum(numbers), len(want.counts) - 1)]):
         numbers[max((i for i, n in enumerate(numbers) if n), key=lambda i: supplies[i].price_usd_s)] -= 1
     singles = [[int(i == k) for i in range(len(numbers))] for k in range(len(numbers))]
     want.is_spent = not any(numbers) and all(usd(single) > want.budget_usd for single in singles)

@@ -44,6 +44,10 @@ class Move:
     reason: Reason
 
     @property
+    def id(self) -> JobId:
+        return self.view.spec.id
+
+    @property
     def is_new_size(self) -> bool:
         """Whether it is to have something else than now."""
         return self.n != self.n_before or (self.kind != self.kind_before and self.n > 0)
@@ -78,22 +82,20 @@ class Packing:
         self._kept: dict[NodeId, Resources] = {}
         for move in self._moves:
             for node, amount in builder.held(move.view).items():
-                self._free[node] = self._free[node] + amount
-                for taken in self._taken_by(move):
-                    taken[node] = taken.get(node, NOTHING) + amount
+                for counts in (self._free, *self._taken_by(move)):
+                    counts[node] = counts.get(node, NOTHING) + amount
 
     def run(self) -> None:
         """Write the changes into the builder."""
-        placed = {move.view.spec.id: self._nodes_for(move) for move in sorted(self._moves, key=_turn)}
+        placed = {move.id: self._nodes_for(move) for move in sorted(self._moves, key=_turn)}
         self._order(placed)
-        changed = [move for move in self._moves if placed[move.view.spec.id] != self._builder.held(move.view)]
+        changed = [move for move in self._moves if placed[move.id] != self._builder.held(move.view)]
         for move in changed:  # all leave before anybody comes
             if self._builder.held(move.view):
                 self._builder.put(move.view, {}, _MAKES_WAY if move.n else move.reason)
         for move in changed:
-            allocation = placed[move.view.spec.id]
-            if allocation:
-                self._builder.put(move.view, allocation, self._why(move, allocation))
+            if placed[move.id]:
+                self._builder.put(move.view, placed[move.id], self._why(move, placed[move.id]))
         self._explain_waiting(placed)
 
     def _order(self, placed: dict[JobId, Allocation]) -> None:
@@ -103,7 +105,7 @@ class Packing:
         fits into it. So jobs that only come get what is left when all that also go have their room. Where jobs wait for
         each other's nodes in a circle, one of them is paused.
         """
-        changes = [self._change(move, placed[move.view.spec.id]) for move in self._moves]
+        changes = [self._change(move, placed[move.id]) for move in self._moves]
         for needed_first in (True, False):
             self.n_postponed, ordered = 0, dict(placed)
             if self._are_ordered(changes, ordered, needed_first=needed_first):
@@ -131,7 +133,7 @@ class Packing:
         for change in sorted((*circle, *coming), key=_needed_first):
             if not room.admits(change):
                 self.n_postponed += not circle
-                placed[change.view.spec.id] = self._in_place(change, room.sure) if circle else change.kept
+                placed[change.id] = self._in_place(change, room.sure) if circle else change.kept
         return True
 
     def _change(self, move: Move, to: Allocation) -> "_Relocation":
@@ -150,14 +152,13 @@ class Packing:
         while True:
             taken = dict.fromkeys(room, NOTHING)
             for change in changes:
-                _give(taken, placed[change.view.spec.id])
+                _give(taken, placed[change.id])
             crowded = {node for node, amount in taken.items() if not amount.fits_in(room[node])}
-            undone = [change for change in changes if placed[change.view.spec.id] not in ({}, change.to)]
-            undone = [change for change in undone if not crowded.isdisjoint(placed[change.view.spec.id])]
+            undone = [change for change in changes if placed[change.id] not in ({}, change.to)]
+            undone = [change for change in undone if not crowded.isdisjoint(placed[change.id])]
             if not undone:
                 return
-            for change in undone:
-                placed[change.view.spec.id] = change.to
+            placed.update({change.id: change.to for change in undone})
 
     def _let_go(
         self,
@@ -173,14 +174,14 @@ class Packing:
             for change in going:
                 if change not in stuck and not room.admits(change):
                     self.n_postponed += 1
-                    placed[change.view.spec.id] = change.kept
+                    placed[change.id] = change.kept
             if len(stuck) == len(going):
                 pausable = [change for change in stuck if may_pause_some and self._may_wait(change.view)]
                 if not pausable:
                     return stuck
                 paused = min(pausable, key=_least_loss)
                 self.n_postponed += 1
-                placed[paused.view.spec.id] = {}
+                placed[paused.id] = {}
                 room.give(paused.held)
                 stuck.remove(paused)
             going = stuck
@@ -195,29 +196,31 @@ class Packing:
         move, held = change.move, change.held
         n_held = n_workers(move.view.spec, held)
         for n in (move.n, *move.fallbacks) if held and move.kind == move.kind_before else ():
-            if n <= n_held:
-                break
-            nodes = self._builder.hardware.kinds[move.kind]
-            more = place(n - n_held, move.worker, {node: free[node] for node in nodes}, self._slow)
-            if more is None:
-                continue
-            for node, amount in more.items():
-                free[node] = free[node] - amount
-            return {node: held.get(node, NOTHING) + more.get(node, NOTHING) for node in {**held, **more}}
+            more = self._placed(move, n - n_held, free) if n > n_held else None
+            if more is not None:
+                _take(free, more)
+                return _sum(held, more)
         return change.kept
+
+    def _placed(
+        self, move: Move, n: int, free: Mapping[NodeId, Resources], *less: Mapping[NodeId, Resources]
+    ) -> Allocation | None:
+        """Return a place for `n` workers on nodes of the job's new kind, in `free` without what is in `less`; None: no room."""
+        rooms = {node: free[node] for node in self._builder.hardware.kinds[move.kind]}
+        for taken in less:
+            rooms = {node: room - taken[node] if node in taken else room for node, room in rooms.items()}
+        return place(n, move.worker, rooms, self._slow)
 
     def _nodes_for(self, move: Move) -> Allocation:
         """Return nodes for one job; empty if none of its acceptable numbers fits."""
         held = self._builder.held(move.view)
         for taken in self._taken_by(move):
-            for node, amount in held.items():
-                taken[node] = taken[node] - amount
+            _take(taken, held)
         allocation: Allocation = {}
         if move.n:
             placed = (self._find(move, n, held) for n in (move.n, *move.fallbacks))
             allocation = next(filter(None, placed), held if move.stays else {})
-        for node, amount in allocation.items():
-            self._free[node] = self._free[node] - amount
+        _take(self._free, allocation)
         return allocation
 
     def _taken_by(self, move: Move) -> list[dict[NodeId, Resources]]:
@@ -235,7 +238,7 @@ class Packing:
                 return self._extended(move, n, held)
         if not move.stays:
             return self._beside(move, n)
-        placed = self._undisturbing(move, n)
+        placed = self._placed(move, n, self._free, self._occupied)
         if n != move.n_least or (placed is not None and len(placed) <= self._fewest(move, n)):
             return placed
         displacing = self._displacing(move, n, held)
@@ -243,11 +246,9 @@ class Packing:
 
     def _at_home(self, move: Move, n: int, held: Allocation) -> Allocation | None:
         """Return an allocation on the job's present nodes, unchanged if its number stays; None if it does not fit."""
-        if n == move.n_before:
-            return held if self._has_room(held) else None
-        if n < move.n_before:
-            shrunken = shrunk(move.view, move.worker, n, held)
-            return shrunken if self._has_room(shrunken) else None
+        if n <= move.n_before:
+            kept = held if n == move.n_before else shrunk(move.view, move.worker, n, held)
+            return kept if _fit(kept, self._free) else None
         free = {node: self._free[node] for node in held}
         return place(
             n,
@@ -258,45 +259,33 @@ class Packing:
     def _extended(self, move: Move, n: int, held: Allocation) -> Allocation | None:
         """Return the present allocation with more workers; a promise's least may displace others. None: no room."""
         taken = self._kept if n == move.n_least else self._occupied
-        nodes = self._builder.hardware.kinds[move.kind]
-        free = {node: self._free[node] - taken.get(node, NOTHING) - held.get(node, NOTHING) for node in nodes}
-        more = place(n - move.n_before, move.worker, free, self._slow) if n > move.n_before else None
+        more = self._placed(move, n - move.n_before, self._free, taken, held) if n > move.n_before else None
         if more is None:
             return None
-        extended = {node: held.get(node, NOTHING) + more.get(node, NOTHING) for node in {**held, **more}}
-        amount, spec = total(extended.values()), move.view.spec
+        extended, spec = _sum(held, more), move.view.spec
+        amount = total(extended.values())
         return extended if amount.fits_in(spec.ceiling) and spec.parts_of(amount) else None
-
-    def _has_room(self, allocation: Allocation) -> bool:
-        return all(amount.fits_in(self._free[node]) for node, amount in allocation.items())
 
     def _fewest(self, move: Move, n: int) -> int:
         return self._builder.hardware.n_nodes(n, move.worker, move.kind)
 
     def _beside(self, move: Move, n: int) -> Allocation | None:
         """Return the allocation that disturbs the fewest others: on one node, or on the fewest; None: no room."""
-        nodes = self._builder.hardware.kinds[move.kind]
-        node = self._one_node(move.worker, n, nodes)
+        node = self._one_node(move.worker, n, self._builder.hardware.kinds[move.kind])
         if node is not None:
             return {node: move.worker * n}
-        placed = self._undisturbing(move, n)
+        placed = self._placed(move, n, self._free, self._occupied)
         if placed is None or len(placed) > self._fewest(move, n):
-            disturbing = place(n, move.worker, {node: self._free[node] for node in nodes}, self._slow)
+            disturbing = self._placed(move, n, self._free)
             placed = disturbing if placed is None or (disturbing and len(disturbing) < len(placed)) else placed
         return placed
 
-    def _undisturbing(self, move: Move, n: int) -> Allocation | None:
-        """Return an allocation clear of all jobs that are not placed yet; None: no room."""
-        nodes = self._builder.hardware.kinds[move.kind]
-        free = {node: self._free[node] - self._occupied.get(node, NOTHING) for node in nodes}
-        return place(n, move.worker, free, self._slow)
-
     def _displacing(self, move: Move, n: int, held: Allocation) -> Allocation | None:
         """Return an allocation that displaces only movable jobs: on its own nodes, or anywhere; None: no room."""
-        nodes = self._builder.hardware.kinds[move.kind]
-        free = {node: self._free[node] - self._kept.get(node, NOTHING) for node in nodes}
-        at_home = place(n, move.worker, {node: free[node] for node in held if node in free}) if held else None
-        return at_home or place(n, move.worker, free, self._slow)
+        own = [node for node in held if node in self._builder.hardware.kinds[move.kind]]
+        free = {node: self._free[node] - self._kept.get(node, NOTHING) for node in own}
+        at_home = place(n, move.worker, free) if own else None
+        return at_home or self._placed(move, n, self._free, self._kept)
 
     def _one_node(self, worker: Resources, n: int, nodes: Sequence[NodeId]) -> NodeId | None:
         best: tuple[int, bool, int, NodeId] | None = None
@@ -326,7 +315,7 @@ class Packing:
         """Say why to the first that waits and was told nothing."""
         reasons = self._builder.reasons
         for move in sorted(self._moves, key=lambda move: seniority(move.view)):
-            if not placed[move.view.spec.id] and not move.n_before and move.view.spec.id not in reasons:
+            if not placed[move.id] and not move.n_before and move.id not in reasons:
                 self._builder.explain(move.view, waits(move.worker * (move.n or 1), self._builder.free))
                 return
 
@@ -357,6 +346,10 @@ class _Relocation:
     @property
     def view(self) -> JobView:
         return self.move.view
+
+    @property
+    def id(self) -> JobId:
+        return self.move.id
 
     @property
     def is_needed(self) -> bool:
@@ -414,6 +407,11 @@ def _kept_of(move: Move, held: Allocation, to: Allocation) -> Allocation:
     if not held or n == n_held:
         return held
     return shrunk(move.view, move.worker, n, held) if n else to
+
+
+def _sum(amounts: Allocation, more: Allocation) -> Allocation:
+    """Return both amounts together on each node."""
+    return {node: amounts.get(node, NOTHING) + more.get(node, NOTHING) for node in amounts | more}
 
 
 def _beyond(amounts: Allocation, other: Allocation) -> Allocation:

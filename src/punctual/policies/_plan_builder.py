@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId, NodeId
@@ -79,11 +80,12 @@ class PlanBuilder:
         #: Number of jobs without workers that hold something on each node; made on first use.
         self._n_jobs: Counter[NodeId] | None = None
         self._overbooked_bytes: dict[NodeId, int] | None = None
-        carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
+        #: State that the policy put into its last plan; empty if it made none yet.
+        self.last_carry: Mapping[str, Any] = snapshot.carry if isinstance(snapshot.carry, dict) else {}
         #: Whether the last plan of this policy was made for other nodes, or is not known.
-        self.hardware_changed = carry.get("hardware") != self.hardware.checksum
-        #: State that the policy put into its last plan; empty if the hardware has changed since.
-        self.carry: dict[str, object] = {} if self.hardware_changed else carry
+        self.hardware_changed = self.last_carry.get("hardware") != self.hardware.checksum
+        #: The same state; empty also if the hardware has changed since.
+        self.carry: Mapping[str, Any] = {} if self.hardware_changed else self.last_carry
 
     def held(self, view: JobView) -> Allocation:
         """Return the job's allocation in this builder."""
@@ -200,18 +202,16 @@ class PlanBuilder:
     def _fit_amount(self, view: JobView, free: Mapping[NodeId, Resources]) -> Allocation | None:
         """Return the part of the demand that fits on the job's node, otherwise on the one with the most cores."""
         floor, free = least(view.spec), self.open_to(view, free)
-        wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
-        best = self.roomiest(view, floor, free)
-        return None if best is None else {best: wanted.at_most(free[best]).at_least(floor)}
-
-    def roomiest(self, view: JobView, floor: Resources, free: Mapping[NodeId, Resources]) -> NodeId | None:
-        """Return the node with room for the floor and the most cores for a job without workers; its own if possible."""
-        home = view.planned or view.granted or view.resident
-        nodes = [node for node, room in free.items() if floor.fits_in(room)]
-        slowness = self.hardware.slowness
-        return max(
-            nodes, key=lambda node: (node in home, free[node].cores / slowness.get(node, 1.0), node), default=None
-        )
+        home, slowness = view.planned or view.granted or view.resident, self.hardware.slowness
+        rooms = [
+            (node in home, room.cores / slowness.get(node, 1.0), node)
+            for node, room in free.items()
+            if floor.fits_in(room)
+        ]
+        if not rooms:
+            return None
+        wanted, best = view.demand.at_most(view.spec.ceiling).at_least(floor), max(rooms)[2]
+        return {best: wanted.at_most(free[best]).at_least(floor)}
 
     def kinds_for(self, view: JobView, amount: Resources) -> list[str]:
         """The kinds of device on which the job can run as far as known, the fastest with `amount` first."""

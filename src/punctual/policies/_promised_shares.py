@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import isfinite
+from math import inf
+from typing import Any
 
 import numpy as np
 
 from punctual.core.ids import JobId
-from punctual.policies._configurations import PARTS
+from punctual.policies._configurations import PARTS, Pool
 from punctual.policies._jobs import ROUNDING_S
-from punctual.policies._reservations import Pool, ReservationRequest
+from punctual.policies._reservations import ReservationRequest
 from punctual.solvers.solution import FloatArray
 from punctual.solvers.timeline import ROOM_TOLERANCE, ChangeCosts, Share, Timeline
 
@@ -24,6 +24,42 @@ _N_SPANS_MAX = 96
 _SPAN_FRAC = 1 / 24
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Amounts of a pool that a job cannot give up.
+
+    Attributes
+    ----------
+    amount, starting_s
+        What it holds, and the seconds for which it cannot give that up, because it is starting; 0: it can.
+    least, least_s
+        What it holds at all times until it is done, because it may not be paused, and until when nobody else counts on that,
+        because it holds it already.
+    """
+
+    amount: int = 0
+    starting_s: float = 0.0
+    least: int = 0
+    least_s: float = 0.0
+
+    @property
+    def withheld(self) -> int:
+        """The least of a job that runs without a promise; nobody is promised that."""
+        return self.least if self.least_s == inf else 0
+
+    def least_at(self, starts_s: FloatArray) -> FloatArray:
+        """Return what it holds at these times because it may not be paused."""
+        return np.where(starts_s < self.least_s - ROUNDING_S, self.least, 0.0)
+
+    def starting_at(self, starts_s: FloatArray) -> FloatArray:
+        """Return what it holds at these times because it is starting."""
+        return np.where(starts_s < self.starting_s - ROUNDING_S, self.amount, 0.0)
+
+    def at(self, starts_s: FloatArray) -> FloatArray:
+        """Return what it cannot give up at these times."""
+        return np.maximum(self.starting_at(starts_s), self.least_at(starts_s))
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PromiseRequest(ReservationRequest):
     """Request for a share that does a job's work in time, including the time that changes cost.
@@ -34,19 +70,13 @@ class PromiseRequest(ReservationRequest):
         Its amount of the pool, and the costs of changes.
     n_nodes
         Number of nodes on which its workers may lie: those of the pool when it was promised, though more have joined.
-    starting_s
-        Seconds for which it cannot give up its amount, because it is starting; 0: it can.
-    least
-        What it holds at all times until it is done, because it may not be paused; 0: it may be.
-    least_until_s
-        Until when nobody else counts on that, because it holds it already; 0: it does not.
+    hold
+        What it cannot give up of the pool.
     """
 
     changes: ChangeCosts
     n_nodes: int = 1
-    starting_s: float = 0.0
-    least: float = 0.0
-    least_until_s: float = 0.0
+    hold: Hold = Hold()
 
     @property
     def reserve_s(self) -> float:
@@ -55,15 +85,9 @@ class PromiseRequest(ReservationRequest):
 
     def room(self, timeline: Timeline) -> Timeline:
         """Return the part of `timeline` for the job, with the amounts that it cannot give up."""
-        if not self.starting_s and not self.least_until_s:
+        if not self.hold.starting_s and not self.hold.least_s:
             return timeline
-        return Timeline(timeline.starts_s, timeline.free + self.kept_at(timeline.starts_s))
-
-    def kept_at(self, starts_s: FloatArray) -> FloatArray:
-        """Return what the job cannot give up at these times, because it is starting or may not be paused."""
-        least = np.where(starts_s < self.least_until_s - ROUNDING_S, self.least, 0.0)
-        kept: FloatArray = np.maximum(self._held_at(starts_s), least)
-        return kept
+        return Timeline(timeline.starts_s, timeline.free + self.hold.at(timeline.starts_s))
 
     def planned(self, timeline: Timeline, planned: "PlannedShare", due_s: float) -> Share | None:
         """Return the share of an earlier plan; None if it is not free, does not suffice, or ends after `due_s`."""
@@ -81,14 +105,11 @@ class PromiseRequest(ReservationRequest):
             return share
         return Share(share.starts_s[:n_spans], share.amounts[:n_spans], float(share.starts_s[n_spans]))
 
-    def _held_at(self, starts_s: FloatArray) -> FloatArray:
-        return np.where(starts_s < self.starting_s - ROUNDING_S, self.changes.holds, 0.0)
-
     def _holding(self, share: Share) -> Share:
         """Return the share, at least the amounts that the job cannot give up."""
-        if not self.starting_s and not self.least:
+        if not self.hold.starting_s and not self.hold.least:
             return share
-        held = np.maximum(self._held_at(share.starts_s), self.least)
+        held = np.maximum(self.hold.starting_at(share.starts_s), self.hold.least)
         return replace(share, amounts=np.maximum(share.amounts, held))
 
     def cheapest(self, timeline: Timeline, *, late: bool, with_reserve: bool) -> Share | None:
@@ -108,7 +129,7 @@ class PromiseRequest(ReservationRequest):
             if share is None:
                 return None
             share = self._holding(share)
-            if self.least and not _fits(share, timeline):
+            if self.hold.least and not _fits(share, timeline):
                 return None
             missing = self.work - share.work(self.levels, changes)
             if missing <= self._rounding:
@@ -185,13 +206,13 @@ class PlannedShare:
     starts_s, amounts
         Instants, and the amounts from each on; the last amount is 0.
     n_nodes
-        See `PromiseRequest`; None: not known.
+        See `PromiseRequest`.
     """
 
     pool: Pool
     starts_s: Sequence[float]
     amounts: Sequence[float]
-    n_nodes: int | None = None
+    n_nodes: int
 
 
 def as_carried(pool: Pool, share: Share, at: float, n_nodes: int) -> dict[str, object]:
@@ -203,35 +224,16 @@ def as_carried(pool: Pool, share: Share, at: float, n_nodes: int) -> dict[str, o
     return {"kind": pool[0], "gpus": pool[1], "n_nodes": n_nodes, "steps": steps}
 
 
-def shares_carried(value: object, at: float) -> dict[JobId, PlannedShare]:
-    """Return the last plan's reservations from the value of `as_carried`, without invalid entries."""
-    named = value.items() if isinstance(value, Mapping) else ()
-    planned = {JobId(str(id)): _planned(entry, at) for id, entry in named}
-    return {id: share for id, share in planned.items() if share is not None}
-
-
-def _planned(entry: object, at: float) -> PlannedShare | None:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("kind"), str):
-        return None
-    steps = entry.get("steps")
-    if not isinstance(steps, list) or not all(_is_step(step) for step in steps):
-        return None
-    later = [(start - at if start - at > ROUNDING_S else 0.0, float(amount) * PARTS) for start, amount in steps]
-    first = max((i for i, (start_s, _) in enumerate(later) if not start_s), default=0)
-    later = later[first:]
-    if len(later) < 2 or later[-1][1] or any(a >= b for (a, _), (b, _) in pairwise(later)):
-        return None
-    pool, n_nodes = (str(entry["kind"]), bool(entry.get("gpus"))), entry.get("n_nodes")
-    return PlannedShare(
-        pool,
-        [start_s for start_s, _ in later],
-        [amount for _, amount in later],
-        n_nodes if isinstance(n_nodes, int) and n_nodes > 0 else None,
-    )
-
-
-def _is_step(step: object) -> bool:
-    return isinstance(step, list) and len(step) == 2 and all(isinstance(x, int | float) and isfinite(x) for x in step)
+def shares_carried(carried: Mapping[JobId, Mapping[str, Any]], at: float) -> dict[JobId, PlannedShare]:
+    """Return what is still to come of the last plan's reservations, from values of `as_carried`."""
+    planned = {}
+    for id, share in carried.items():
+        starts_s = [start - at if start - at > ROUNDING_S else 0.0 for start, _ in share["steps"]]
+        begun = max(starts_s.count(0.0) - 1, 0)
+        amounts = [amount * PARTS for _, amount in share["steps"][begun:]]
+        if len(amounts) > 1:
+            planned[id] = PlannedShare((share["kind"], share["gpus"]), starts_s[begun:], amounts, share["n_nodes"])
+    return planned
 
 
 def spans_until(ends_s: Sequence[float]) -> list[float]:

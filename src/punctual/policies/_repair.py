@@ -6,7 +6,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, same_amount, total
-from punctual.policies._jobs import is_protected, least, never_fits, seniority, starts
+from punctual.policies._jobs import is_protected, is_steered, least, never_fits, seniority, starts
 from punctual.policies._plan_builder import PlanBuilder
 
 _DISPLACED = Reason("displaced", "what the job had is no longer there as a whole")
@@ -111,8 +111,7 @@ def _evict(builder: PlanBuilder, view: JobView, unplaced: list[JobView]) -> Allo
 
 def apply_demands(builder: PlanBuilder) -> bool:
     """Give jobs without workers their controllers' present demands, on their nodes. Returns whether any has one."""
-    without_workers = [view for view in builder.snapshot.holding if view.spec.worker is None]
-    steered = [view for view in without_workers if _is_steered(view) and len(builder.held(view)) == 1]
+    steered = [view for view in builder.snapshot.holding if is_steered(view) and len(builder.held(view)) == 1]
     wanted = {view.spec.id: view.demand.at_most(view.spec.ceiling).at_least(least(view.spec)) for view in steered}
     for view in sorted(steered, key=seniority):
         _follow(builder, view, wanted[view.spec.id], may_grow=False)
@@ -127,10 +126,6 @@ def _follow(builder: PlanBuilder, view: JobView, wanted: Resources, *, may_grow:
     amount = wanted.at_most(room)
     if not same_amount(amount, held):
         builder.put(view, {node: amount}, follows_demand(wanted, amount, node))
-
-
-def _is_steered(view: JobView) -> bool:
-    return view.spec.controller is not None and view.status != "stopping"
 
 
 def follows_demand(wanted: Resources, amount: Resources, node: NodeId) -> Reason:
@@ -152,6 +147,12 @@ def start_rigid(builder: PlanBuilder, waiting: Iterable[JobView]) -> None:
                 builder.explain(view, never_fits(view))
 
 
+def all_waiting(builder: PlanBuilder, idle: Sequence[JobView]) -> Sequence[JobView]:
+    """Return the waiting jobs and those that `repair` returned, in order of submission."""
+    waiting = builder.snapshot.waiting
+    return tuple(sorted((*waiting, *idle), key=seniority)) if idle else waiting
+
+
 def prepare(builder: PlanBuilder) -> Sequence[JobView]:
     """Repair impossible allocations, apply demands, and start jobs without workers: the steps before others share.
 
@@ -160,9 +161,7 @@ def prepare(builder: PlanBuilder) -> Sequence[JobView]:
     sequence of JobView
         The jobs that hold nothing or are being paused, in order of submission.
     """
-    idle = repair(builder)
+    waiting = all_waiting(builder, repair(builder))
     apply_demands(builder)
-    waiting = builder.snapshot.waiting
-    waiting = tuple(sorted((*waiting, *idle), key=seniority)) if idle else waiting
     start_rigid(builder, waiting)
     return waiting

@@ -8,11 +8,10 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from punctual.core.ids import JobId
+from punctual.policies._configurations import Pool
 from punctual.solvers.solution import FloatArray
 from punctual.solvers.timeline import Levels, Share, Timeline
 
-#: Shared resource: the GPUs of one kind of nodes, or the cores of those nodes.
-Pool = tuple[str, bool]
 #: Order in which jobs take their shares: deadline, submission, name.
 Rank = tuple[float, float, JobId]
 
@@ -86,15 +85,17 @@ class ReservationLedger(Generic[R]):
     def reserve(self, request: R, rule: Rule[R]) -> bool:
         """Reserve a share by `rule`; False if it does not fit."""
         reserved = rule(self.free, request)
-        if reserved is None:
-            return False
-        timeline, share = reserved
+        if reserved is not None:
+            self.take(request, *reserved)
+        return reserved is not None
+
+    def take(self, request: R, timeline: Timeline, share: Share) -> None:
+        """Reserve a share of `timeline`."""
         if share.end_s > request.until_s + self.spare_s:
             self.late.add(request.id)
         self.requests.append(request)
         self.shares.append(share)
         self._timelines.append(timeline.take(share))
-        return True
 
     def most_reserved(self) -> float:
         """The most that is reserved at one time."""

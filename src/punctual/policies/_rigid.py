@@ -121,10 +121,9 @@ class _RigidRound:
 
     def __init__(self, builder: PlanBuilder, order: Order, size: Size, margin: float) -> None:
         self._builder, self._order, self._size, self._margin = builder, order, size, margin
-        self._request = builder.hardware.largest if size == "largest" else builder.hardware.smallest
-        last = builder.carry.get("last", _LAST_OF_ALL)
+        self._request = builder.hardware.requests[size]
         #: Upper bounds of the ranks of running jobs that may be paused, and of jobs that this plan starts.
-        self._last = float(last) if isinstance(last, int | float) else _LAST_OF_ALL
+        self._last = float(builder.carry.get("last", _LAST_OF_ALL))
         self._last_started = -_LAST_OF_ALL
         #: Running jobs that may be paused, with their ranks; found when the first of them may have to go.
         self._running: list[Ranked] | None = None

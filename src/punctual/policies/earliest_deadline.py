@@ -1,13 +1,11 @@
 """The job whose deadline comes first is served first."""
 
 from dataclasses import dataclass
-from math import inf
 
 from punctual.core.cluster import Snapshot
-from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.policies._base import PolicyBase
-from punctual.policies._jobs import Size
+from punctual.policies._jobs import Size, due_at
 from punctual.policies._rigid import Order, serve
 
 
@@ -53,15 +51,8 @@ class EarliestDeadline(PolicyBase):
     size: Size = "largest"
     admission: bool = False
 
-    def __post_init__(self) -> None:
-        self._check_choice("size", "largest", "smallest")
-
     def allocate(self, snapshot: Snapshot) -> Plan:
-        def rank(view: JobView) -> float:
-            deadline_s = view.spec.deadline_s
-            return inf if deadline_s is None else view.submitted_at + deadline_s
-
-        order = Order(waiting=lambda view, _: rank(view), running=rank)
+        order = Order(waiting=lambda view, _: due_at(view), running=due_at)
         if not self.admission:
             return serve(self._builder(snapshot), order, size=self.size)
         # It imports numpy, which the rule itself does without.

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from math import inf
 
 from punctual.core.cluster import Snapshot
-from punctual.core.job import JobView
+from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
 from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import RigidRequest, end_at
-from punctual.policies._jobs import Size, amount_text, never_fits, seniority, starts, waits
+from punctual.policies._jobs import Size, amount_text, is_steered, never_fits, starts, waits
 from punctual.policies._plan_builder import PlanBuilder, Space
-from punctual.policies._repair import apply_demands, repair
+from punctual.policies._repair import all_waiting, apply_demands, repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,6 @@ class Fifo(PolicyBase):
     size: Size = "largest"
     backfill: bool = False
 
-    def __post_init__(self) -> None:
-        self._check_choice("size", "largest", "smallest")
-
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
         watch = bool(builder.carry.get("watch", True))
@@ -71,43 +68,35 @@ class Fifo(PolicyBase):
                 first = view, request
                 break
             started.append(request)
-            watch |= _is_steered(view)
+            watch |= is_steered(view)
         if first is not None:
-            _explain(builder, *first)
+            if builder.carry.get("first") != first[0].id:
+                builder.explain(first[0], waits(first[1].amount, builder.free))
             if self.backfill:
                 watch |= _backfill(builder, first[1], started, queue)
         watch |= any(not builder.held(view) for view in idle)
-        return builder.build(watch=watch, first=first[0].spec.id if first else None)
+        return builder.build(watch=watch, first=first[0].id if first else None)
 
     def _queue(self, builder: PlanBuilder, idle: list[JobView]) -> Iterator[tuple[JobView, RigidRequest]]:
         """Yield the waiting jobs and their requests; usually only the first is needed."""
-        waiting: Iterable[JobView] = builder.snapshot.waiting
-        if idle:
-            waiting = sorted((*waiting, *idle), key=seniority)
-        for view in waiting:
-            request = builder.hardware.request(view, self.size)
+        for view in all_waiting(builder, idle):
+            request = builder.hardware.requests[self.size](view)
             if request is None:
                 builder.explain(view, never_fits(view))
             elif view.status != "stopping":
                 yield view, request
 
 
-def _start(builder: PlanBuilder, view: JobView, request: RigidRequest) -> bool:
-    """Start the job if it fits."""
+def _start(builder: PlanBuilder, view: JobView, request: RigidRequest, *, passes: bool = False) -> bool:
+    """Start the job if it fits, in its turn or before it."""
     allocation = builder.find(view, request.n, request.worker)
     if allocation is not None:
-        builder.put(view, allocation, starts(view, allocation))
+        builder.put(view, allocation, _passes(view, allocation) if passes else starts(view, allocation))
     return allocation is not None
 
 
-def _explain(builder: PlanBuilder, first: JobView, request: RigidRequest) -> None:
-    """Say why the first job waits, once."""
-    if builder.carry.get("first") != first.spec.id:
-        builder.explain(first, waits(request.amount, builder.free))
-
-
-def _is_steered(view: JobView) -> bool:
-    return view.spec.worker is None and view.spec.controller is not None
+def _passes(view: JobView, allocation: Allocation) -> Reason:
+    return Reason("passes", f"passes earlier jobs without delaying them, with {amount_text(view, allocation)}")
 
 
 def _backfill(
@@ -122,20 +111,12 @@ def _backfill(
     watch = False
     for view, request in queue:
         size, ends_before = _size(request.amount, first.amount), request.remaining_s <= in_s < inf
-        if (ends_before or size <= spare) and space.may_hold(request.amount) and _pass(builder, view, request):
+        may_pass = (ends_before or size <= spare) and space.may_hold(request.amount)
+        if may_pass and _start(builder, view, request, passes=True):
             space.take(request.amount)
             spare -= 0.0 if ends_before else size
-            watch |= _is_steered(view)
+            watch |= is_steered(view)
     return watch
-
-
-def _pass(builder: PlanBuilder, view: JobView, request: RigidRequest) -> bool:
-    """Start a job before its turn if it fits."""
-    allocation = builder.find(view, request.n, request.worker)
-    if allocation is not None:
-        text = f"passes earlier jobs without delaying them, with {amount_text(view, allocation)}"
-        builder.put(view, allocation, Reason("passes", text))
-    return allocation is not None
 
 
 def _reservation(builder: PlanBuilder, first: Resources, started: Iterable[RigidRequest]) -> tuple[float, float]:

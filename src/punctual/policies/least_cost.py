@@ -1,11 +1,10 @@
 """Each deadline at the least expected cost, on machines of several prices that come and go."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
+from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
@@ -15,15 +14,13 @@ from punctual.core.pools import SPENT, TOO_DEAR, Pool
 from punctual.core.recent_messages import Reason
 from punctual.core.speed import made_shape
 from punctual.core.units import span
-from punctual.policies._base import PolicyBase, amounts_in
+from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import due_at, has_promise, is_protected, n_workers, seniority, waits
-from punctual.policies._machine_wants import LONGEST_S, Machines, Want, budget_warning, danger, given_way, lacking, paid
+from punctual.policies._machine_wants import Machines, Want, budget_warning, danger, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
-from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, usd_text
+from punctual.solvers.machine_market import LONGEST_S, Outlook, Seen, Supply, choose, usd_text
 
-#: Name of the nodes that belong to no pool: they are paid for already. No pool has it.
-_OWN = ""
 _HOUR_S = 3600.0
 #: A job has at least so many steps, or core-seconds, left: it has not landed, and its last step may be an expected one.
 _LAST = 1.0
@@ -74,94 +71,85 @@ class LeastCost(PolicyBase):
     hour_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        self._check_not_negative("look_s", "s")
-        self._check_not_negative("reserve_factor")
+        PolicyBase.__post_init__(self)
         self._check_positive("hour_s", "s")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        if not snapshot.pools:
-            return serve(
-                self._builder(snapshot), Order(waiting=lambda view, _: due_at(view), running=due_at), size="largest"
-            )
-        return _LeastCostRound(self, snapshot, self._builder(snapshot)).plan()
+        if snapshot.pools:
+            return self._round(snapshot).plan()
+        order = Order(waiting=lambda view, _: due_at(view), running=due_at)
+        return serve(self._builder(snapshot), order, size="largest")
 
     def deadline_prices_usd(
         self, snapshot: Snapshot, view: JobView, deadlines_at: Sequence[float]
     ) -> list[float | None]:
         """Return the expected cost of the job's rest for each deadline; None: it cannot be done by then on machines that stay."""
-        return _LeastCostRound(self, snapshot, self._builder(snapshot)).prices_usd(view, deadlines_at)
+        return self._round(snapshot).prices_usd(view, deadlines_at)
 
     def bought_deadline_at(self, snapshot: Snapshot, view: JobView) -> float | None:
         """Return the earliest deadline that the rest of the job's budget is expected to buy; None: none, or no budget."""
-        return _LeastCostRound(self, snapshot, self._builder(snapshot)).bought_at(view)
+        return self._round(snapshot).bought_at(view)
 
     def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
         """Return what `allocate` answers, and the earliest deadline that can be promised to `job` beside all promises."""
-        earliest_at = (
-            _LeastCostRound(self, snapshot, self._builder(snapshot)).earliest_at(job) if snapshot.pools else None
-        )
+        earliest_at = self._round(snapshot).earliest_at(job) if snapshot.pools else None
         return self.allocate(snapshot), earliest_at
+
+    def _round(self, snapshot: Snapshot) -> "_LeastCostRound":
+        return _LeastCostRound(self, self._builder(snapshot))
 
 
 class _LeastCostRound:
     """One plan."""
 
-    def __init__(self, policy: LeastCost, snapshot: Snapshot, builder: PlanBuilder) -> None:
-        self._policy, self._snapshot, self._builder = policy, snapshot, builder
-        self._at = snapshot.at
-        self._groups = [*_own(snapshot), *map(_pooled, snapshot.pools)]
-        carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
-        asked = carry.get("asked")
+    def __init__(self, policy: LeastCost, builder: PlanBuilder) -> None:
+        self._policy, self._builder, self._snapshot = policy, builder, builder.snapshot
+        self._at = self._snapshot.at
+        self._groups = [*_own(self._snapshot), *map(_pooled, self._snapshot.pools)]
         #: Machines of each pool that each job was to have by the last plan: some may start still.
-        self._asked = {job: amounts_in(n) for job, n in asked.items()} if isinstance(asked, dict) else {}
-        self._stopping = [view for view in snapshot.holding if view.status == "stopping"]
+        self._asked: dict[str, dict[str, int]] = builder.last_carry.get("asked", {})
+        self._stopping = [view for view in self._snapshot.holding if view.status == "stopping"]
         #: Nodes that a job has, which this plan does not give away.
         self._taken = {node: view.id for view in self._stopping for node in view.planned}
-        #: Machines that jobs decided before want, by pool.
-        self._n_taken: dict[str, int] = {}
-        told = carry.get("told")
+        #: Machines that jobs decided before want, by their names.
+        self._n_taken = Counter[str]()
         #: Last warning about its budget that each job was given, with that budget.
-        self._told = {str(job): str(news) for job, news in told.items()} if isinstance(told, dict) else {}
+        self._told: dict[str, str] = dict(builder.last_carry.get("told", {}))
 
     def plan(self) -> Plan:
         wants = self._wants()
         promised = self._promised(wants)
-        for want in sorted(wants, key=lambda want: (self._slack_s(want), *seniority(want.view))):
-            if (want.view.deadline_at or 0.0) > self._at and self._can_promise(want, wants, promised):
-                promised |= {want.view.id}
-        wants.sort(key=lambda want: (want.view.id not in promised, self._slack_s(want), *seniority(want.view)))
+        for want in sorted(wants, key=_least_slack_first):
+            if (want.view.deadline_at or 0.0) > self._at:
+                self._promise(want, wants, promised)
+        wants.sort(key=lambda want: (want.view.id not in promised, *_least_slack_first(want)))
         promises, declines, warnings = dict[JobId, float](), dict[JobId, Reason](), dict[JobId, Reason]()
         kept = {want.view.id: self._choose(want) for want in wants}
         for want in wants:
             view, deadline_at = want.view, want.view.deadline_at
-            if deadline_at is not None and view.id in promised and (want.bought_s is None or self._is_safe(want)):
+            if deadline_at is not None and view.id in promised and (want.bought_s is None or want.is_safe()):
                 promises[view.id] = deadline_at
             elif awaits_promise(view.spec, view.status, view.started_at):
                 declines[view.id] = Reason(
                     "no-promise", "its deadline cannot be promised: too few machines stay, too little time or budget"
                 )
-                kept[view.id] = {}
+                kept[view.id] = Counter()
             warning, before = budget_warning(want, self._at) or danger(want, self._at), self._told.get(view.id)
             news, last = (f"{code} {view.spec.budget_usd}" for code in (warning.code if warning else "", SPENT))
             if warning is not None and before not in (news, last):
                 warnings[view.id], self._told[view.id] = warning, news
         self._place(wants, kept, declines)
+        told = {id: self._told[id] for id in kept if id in self._told}
         # Machines that were asked for a job that stops stay until it has: it may be about to start on them.
-        kept |= {view.id: {pool: int(n) for pool, n in self._asked.get(view.id, {}).items()} for view in self._stopping}
-        machines = {pool.spec.name: 0 for pool in self._snapshot.pools}
-        for numbers in kept.values():
-            for name in numbers.keys() & machines.keys():
-                machines[name] += numbers[name]
-        asked = {str(job): dict(numbers) for job, numbers in kept.items()}
-        told = {str(want.view.id): self._told.get(want.view.id, "") for want in wants}
-        plan = self._builder.build(asked=asked, told={job: news for job, news in told.items() if news})
-        most = {pool.spec.name: pool.spec.most for pool in self._snapshot.pools}
+        kept |= {view.id: Counter(self._asked.get(view.id, {})) for view in self._stopping}
+        plan = self._builder.build(asked={id: dict(numbers) for id, numbers in kept.items()}, told=told)
+        n_kept = sum(kept.values(), Counter[str]())
         return replace(
             plan,
             promises=promises,
             declines=declines,
             warnings=warnings,
-            machines={name: min(n, most[name]) for name, n in machines.items()},
+            machines={pool.spec.name: min(n_kept[pool.spec.name], pool.spec.most) for pool in self._snapshot.pools},
             bound=sum(want.bound_usd for want in wants) if all(want.bound_usd < inf for want in wants) else None,
             ask_again_at=self._at + self._policy.look_s if any(map(_changes_with_time, wants)) else None,
         )
@@ -169,10 +157,9 @@ class _LeastCostRound:
     def prices_usd(self, view: JobView, deadlines_at: Sequence[float]) -> list[float | None]:
         """Return the expected cost of the job's rest for each deadline, whatever other jobs need."""
         want = self._want(_without_deadline(view))
-        if want.work == inf or not any(want.speeds):
+        if not want.is_known:
             return [None for _ in deadlines_at]
-        outlook = Outlook(want.speeds, [self._supply(want, place) for place in want.places], self._at)
-        lost_s = self._lost_s(want)
+        outlook, lost_s = self._outlook(want), want.lost_s
         surest_s = lost_s + want.work / want.sure_sps if want.sure_sps > 0 else inf
         lefts_s = [at - self._at for at in deadlines_at]
         costs = [outlook.expected_usd(want.work, left_s - lost_s) for left_s in lefts_s]
@@ -181,27 +168,28 @@ class _LeastCostRound:
     def bought_at(self, view: JobView) -> float | None:
         """Return the earliest deadline that the rest of the job's budget buys, whatever other jobs need."""
         want = self._want(_without_deadline(view))
-        if inf in (want.budget_usd, want.work) or not any(want.speeds):
+        if not want.is_known or want.budget_usd == inf:
             return None
-        outlook = Outlook(want.speeds, [self._supply(want, place) for place in want.places], self._at)
-        bought_s = outlook.affordable_s(want.work, want.budget_usd)
-        return None if bought_s is None else self._at + bought_s + self._lost_s(want)
+        bought_s = self._outlook(want).affordable_s(want.work, want.budget_usd)
+        return None if bought_s is None else self._at + bought_s + want.lost_s
+
+    def _outlook(self, want: Want) -> Outlook:
+        return Outlook(want.speeds, self._supplies(want), self._at)
 
     def earliest_at(self, job: JobId) -> float | None:
         """Return the earliest deadline that can be promised to the job beside all promises."""
         wants = self._wants()
         want = next((want for want in wants if want.view.id == job), None)
-        if want is None or want.work == inf or not any(want.speeds):
+        if want is None or not want.is_known:
             return None
-
         promised = self._promised(wants) - {job}
 
         def is_possible(left_s: float) -> bool:
             want.left_s = left_s
             self._set_aside(wants, promised)
-            return self._can_promise(want, wants, promised)
+            return self._promise(want, wants, set(promised))
 
-        low, high = 0.0, 2 * (want.work / max(want.speeds) + self._lost_s(want))
+        low, high = 0.0, 2 * (want.work / max(want.speeds) + want.lost_s)
         while not is_possible(high):
             low, high = high, 2 * high
             if high > LONGEST_S:
@@ -234,24 +222,24 @@ class _LeastCostRound:
             left_s = view.deadline_at - self._at - margin_s - (spec.startup_s if not view.granted else 0.0)
         if spec.worker is None and (core_s := self._core_s_left(view)) is not None:
             work = max(core_s, _LAST)
+        unknown = Want(view=view, work=inf, left_s=inf, speeds=(), restarts=_restarts(view), look_s=self._policy.look_s)
         for (device, n_per), places in self._kinds(view).items():
-            n_most = self._most(view, n_per, places)
-            speeds = tuple(self._speed(view, n, n_per, device) for n in range(n_most + 1))
+            counts = self._counts(view, n_per, sum(place.n_most for place in places))
+            speeds = tuple(self._speed(view, n, n_machines, device) for n_machines, n in enumerate(counts))
             sure_sps = max(speeds[: sum(place.n_most for place in places if place.stays) + 1])
-            candidate = Want(view, places, n_most=n_most, speeds=speeds, work=work, left_s=left_s, sure_sps=sure_sps)
-            dearest = max((place.price_usd_s for place in places), default=0.0)
-            is_here = any(node in place.nodes for place in places for node in view.planned)
-            most_gain = max(speeds[1:], default=0.0)
-            is_late = left_s < inf and work > sure_sps * (left_s - (0.0 if is_here else self._lost_s(candidate)))
+            candidate = replace(
+                unknown, places=places, counts=counts, speeds=speeds, work=work, left_s=left_s, sure_sps=sure_sps
+            )
+            dearest, most_gain = max(place.price_usd_s for place in places), max(speeds[1:], default=0.0)
+            is_here = any(place.n_held(view) for place in places)
+            is_late = left_s < inf and work > sure_sps * (left_s - (0.0 if is_here else candidate.lost_s))
             options.append((is_late, not is_here, dearest / most_gain if most_gain > 0 else inf, device, candidate))
-        if not options:
-            return Want(view, [])
-        want = min(options, key=lambda option: option[:4])[4]
-        if spec.budget_usd is not None:
+        want = min(options, key=lambda option: option[:4])[4] if options else unknown
+        if want.places and spec.budget_usd is not None:
             want.budget_usd = spec.budget_usd - self._snapshot.spent_usd.get(view.id, 0.0)
             prices = sorted(place.price_usd_s for place in want.places if place.stays for _ in range(place.n_most))
             n_sure = want.speeds.index(want.sure_sps)
-            over_s = want.work / want.sure_sps + self._start_s(want) if want.sure_sps > 0 else inf
+            over_s = want.work / want.sure_sps + want.start_s if want.sure_sps > 0 else inf
             want.certain_usd = sum(prices[:n_sure]) * over_s if n_sure else inf
         return want
 
@@ -272,19 +260,17 @@ class _LeastCostRound:
                 kinds.setdefault((group.device, n_per), []).append(group)
         return kinds
 
-    def _most(self, view: JobView, n_per: int, places: Sequence[Machines]) -> int:
-        n_there = sum(place.n_most for place in places)
-        return min(n_there, 1 if view.spec.unit is None else -(-view.spec.worker_counts()[-1] // n_per))
-
-    def _count(self, view: JobView, n_machines: int, n_per: int) -> int:
-        """Return the largest number of workers that the job can run with on so many machines."""
+    def _counts(self, view: JobView, n_per: int, n_most: int) -> list[int]:
+        """Return the largest number of workers that the job can run with on 0, 1, ... machines of `n_most`."""
         if view.spec.unit is None:
-            return int(n_machines > 0)
-        return max((n for n in view.spec.worker_counts() if n <= n_machines * n_per), default=0)
+            return [0, 1][: n_most + 1]
+        counts = view.spec.worker_counts()
+        n_most = min(n_most, -(-counts[-1] // n_per))
+        return [max((n for n in counts if n <= i * n_per), default=0) for i in range(n_most + 1)]
 
-    def _speed(self, view: JobView, n_machines: int, n_per: int, device: str) -> float:
-        """Return the work that it does in a second; proportional to its workers where its speed is not known."""
-        n, spec = self._count(view, n_machines, n_per), view.spec
+    def _speed(self, view: JobView, n: int, n_machines: int, device: str) -> float:
+        """Return the work that `n` workers do in a second; proportional to them where its speed is not known."""
+        spec = view.spec
         if n == 0:
             return 0.0
         if spec.unit is None:
@@ -302,42 +288,23 @@ class _LeastCostRound:
 
     # Which machines it is to have.
 
-    def _slack_s(self, want: Want) -> float:
-        if want.left_s == inf or not any(want.speeds):
-            return inf
-        latest_s = want.left_s - want.work / want.speeds[want.n_best] if want.start_at_s is None else want.start_at_s
-        return latest_s - self._policy.look_s
-
-    def _is_safe(self, want: Want) -> bool:
-        """Whether machines that stay do its work in time, and its budget pays for that."""
-        is_in_time = want.sure_sps > 0 and self._slack_s(want) >= self._start_s(want)
-        return is_in_time and want.certain_usd <= want.budget_usd
-
-    def _start_s(self, want: Want) -> float:
-        """Seconds until the first machine is there; 0 for a job that has one."""
-        starts_s = [place.source.spec.startup_s for place in want.places if place.source and place.stays]
-        return 0.0 if want.view.planned else max(starts_s, default=0.0)
-
-    def _lost_s(self, want: Want) -> float:
-        """Seconds of a start, and until the next decision, in which nothing is done."""
-        starts_s = [place.source.spec.startup_s for place in want.places if place.source]
-        return max(starts_s, default=0.0) + want.view.spec.startup_s + self._policy.look_s
-
     def _promised(self, wants: Sequence[Want]) -> set[JobId]:
         """Return the jobs with a promise; the machines are set aside for them first."""
         promised = {want.view.id for want in wants if has_promise(want.view, self._at)}
         self._set_aside(wants, promised)
         return promised
 
-    def _can_promise(self, want: Want, wants: Sequence[Want], promised: AbstractSet[JobId]) -> bool:
-        """Whether its deadline can be promised beside those of other jobs; the machines are set aside for it too then."""
-        if want.view.id in promised or not self._is_safe(want):
+    def _promise(self, want: Want, wants: Sequence[Want], promised: set[JobId]) -> bool:
+        """Add the job to `promised`, and set its machines aside, if its deadline can be promised beside theirs; return whether."""
+        if want.view.id in promised or not want.is_safe():
             return False
-        before = [(other, self._slack_s(other)) for other in wants if other.view.id in promised]
-        self._set_aside(wants, promised | {want.view.id})
+        before = [(other, other.slack_s) for other in wants if other.view.id in promised]
+        promised.add(want.view.id)
+        self._set_aside(wants, promised)
         # Among promised jobs the machines are set aside in another order.
-        if self._is_safe(want) and all(self._slack_s(other) >= min(s, self._lost_s(other)) for other, s in before):
+        if want.is_safe() and all(other.slack_s >= min(slack_s, other.lost_s) for other, slack_s in before):
             return True
+        promised.remove(want.view.id)
         self._set_aside(wants, promised)
         return False
 
@@ -345,9 +312,9 @@ class _LeastCostRound:
         """Find the last instant at which each job can start with its most machines, if all share those that stay."""
         for want in wants:
             want.start_at_s = None
-        due = [want for want in wants if want.left_s < inf and want.work < inf and any(want.speeds)]
-        staying = {want.view.id: frozenset(place.key for place in want.places if place.stays) for want in due}
-        n_most = {group.key: group.n_most for group in self._groups}
+        due = [want for want in wants if want.is_due]
+        staying = {want.view.id: frozenset(place.name for place in want.places if place.stays) for want in due}
+        n_most = {group.name: group.n_most for group in self._groups}
         n_wanted = Counter[frozenset[str]]()
         for want in due:
             n_wanted[staying[want.view.id]] += want.n_best
@@ -368,33 +335,30 @@ class _LeastCostRound:
         for want in sorted(due, key=turn):
             # First the machines that the fewest others can use.
             keys = sorted(staying[want.view.id], key=lambda key: (sum(key in other for other in n_wanted), key))
-            start_s = self._lost_s(want) - self._policy.look_s if _restarts(want.view) else None
+            start_s = want.lost_s - want.look_s if want.restarts else None
             start_at_s = _took(want, [room[key] for key in keys], slot_s, start_s, keeps=want.view.id in promised)
             if staying[want.view.id] in scarce:
                 want.start_at_s = start_at_s
 
-    def _choose(self, want: Want) -> dict[str, int]:
+    def _choose(self, want: Want) -> Counter[str]:
         """Return the number of machines of each pool that the job is to have, and count them as taken."""
-        view = want.view
-        supplies = [self._supply(want, place) for place in want.places]
-        if want.left_s == inf or not any(want.speeds) or want.work == inf:
+        view, supplies = want.view, self._supplies(want)
+        if not want.is_due:
             want.n_machines = self._undated(want, supplies)
         else:
-            outlook = Outlook(want.speeds, supplies, self._at)
+            outlook, need = Outlook(want.speeds, supplies, self._at), want
             want.bound_usd = outlook.expected_usd(want.work, want.left_s)
-            work, left_s, start_at_s = want.work, want.left_s, want.start_at_s
             is_late_anyway = want.bound_usd == inf and want.certain_usd <= want.budget_usd
             if want.bound_usd > want.budget_usd and not is_late_anyway:
-                work, left_s = given_way(want, outlook, self._policy.look_s)
+                work, left_s = given_way(want, outlook)
                 # A deadline that recedes needs no safety net: the price of progress alone says what is worth its money.
-                recedes = want.bought_s != inf and want.has_spot and not _restarts(view)
-                start_at_s = inf if recedes else None
-            want.price = outlook.price_of_progress(work, left_s)
-            need = Need(work, left_s, want.speeds, _restarts(view), self._policy.look_s, start_at_s)
+                recedes = want.bought_s != inf and want.has_spot and not want.restarts
+                need = replace(want, work=work, left_s=left_s, start_at_s=inf if recedes else None)
+            want.price = outlook.price_of_progress(need.work, need.left_s)
             choice = choose(need, supplies, want.price, self._policy.reserve_factor)
             want.n_machines, want.mode = choice.n_machines, choice.mode
         if want.budget_usd < inf:
-            want.n_machines = paid(want, supplies, self._policy.look_s, partial(self._runs, want))
+            want.n_machines = paid(want, supplies)
         is_last = want.work <= _LAST
         # The last step may be long. With a budget, the job is bound to its machines only once all steps are done.
         if is_last and want.budget_usd < inf:
@@ -402,26 +366,26 @@ class _LeastCostRound:
             is_last = view.landed or (steps is not None and view.done_steps >= steps)
         may_pause = not (is_protected(view) or is_last)
         if not any(want.n_machines) and not may_pause and view.planned:
-            want.n_machines = tuple(sum(node in place.nodes for node in view.planned) for place in want.places)
-        chosen: dict[str, int] = {}
-        for place, n in zip(want.places, want.n_machines, strict=True):
-            chosen[place.pool] = chosen.get(place.pool, 0) + n
-            self._n_taken[place.key] = self._n_taken.get(place.key, 0) + n
+            want.n_machines = tuple(place.n_held(view) for place in want.places)
+        chosen = Counter({place.name: n for place, n in self._each(want)})
+        self._n_taken += chosen
         return chosen
+
+    def _supplies(self, want: Want) -> list[Supply]:
+        return [self._supply(want, place) for place in want.places]
 
     def _supply(self, want: Want, place: Machines) -> Supply:
         """Return what the job can have of some machines, after the jobs that were decided before."""
         view, pool = want.view, place.source
-        n_taken = self._n_taken.get(place.key, 0) + sum(node in self._taken for node in place.nodes)
-        n_most = max(0, place.obtainable - n_taken)
-        n_there = sum(node in place.nodes for node in view.planned)
+        n_taken = self._n_taken[place.name] + sum(node in self._taken for node in place.nodes)
+        n_most, n_there = max(0, place.obtainable - n_taken), place.n_held(view)
         if pool is None:
             return Supply(0.0, min(n_there, n_most), n_most)
-        n_asked = int(self._asked.get(view.id, {}).get(place.pool, 0))
+        n_asked = self._asked.get(view.id, {}).get(place.name, 0)
         n_held = min(max(n_there, min(n_asked, n_there + pool.n_starting)), n_most)
-        startup_s = pool.spec.startup_s + (view.spec.startup_s if _restarts(view) else 0.0)
+        startup_s = place.startup_s + (view.spec.startup_s if want.restarts else 0.0)
         seen = None
-        if pool.spec.market == "spot":
+        if not place.stays:
             counts = tuple((at, max(0, n - n_taken)) for at, n in pool.counts)
             at = max(self._at, counts[0][0] + 1e-3 if counts else 0.0)
             seen = Seen(counts, at, len(want.speeds) - 1, self._policy.hour_s)
@@ -434,12 +398,12 @@ class _LeastCostRound:
         """
         if not want.places:
             return ()
-        n_free = min(want.n_most, sum(supply.n_most for supply in supplies if supply.price_usd_s == 0))
-        n_least = next((n for n in range(1, len(want.speeds)) if self._runs(want, n)), 0)
-        n = max((n for n in range(n_free + 1) if self._runs(want, n)), default=0)
+        able = [n for n, count in enumerate(want.counts) if count]
+        n_free = sum(supply.n_most for supply in supplies if supply.price_usd_s == 0)
+        n = max((n for n in able if n <= n_free), default=0)
         order = sorted(range(len(supplies)), key=lambda i: (supplies[i].price_usd_s, i))
         if not n:
-            n = n_least
+            n = min(able, default=0)
             has_spot = any(supply.seen is not None for supply in supplies)
             if want.left_s == inf and has_spot:
                 order = [i for i in order if supplies[i].seen is not None or supplies[i].price_usd_s == 0]
@@ -448,16 +412,9 @@ class _LeastCostRound:
             numbers[i] = min(n - sum(numbers), supplies[i].n_most)
         return tuple(numbers) if sum(numbers) == n else tuple(0 for _ in supplies)
 
-    def _runs(self, want: Want, n: int) -> bool:
-        place = want.places[0]
-        unit = want.view.spec.unit
-        return n > 0 and self._count(want.view, n, 1 if unit is None else place.capacity.n_times(unit)) > 0
-
     # Where it is to have them.
 
-    def _place(
-        self, wants: Sequence[Want], kept: dict[JobId, dict[str, int]], declines: Mapping[JobId, Reason]
-    ) -> None:
+    def _place(self, wants: Iterable[Want], kept: dict[JobId, Counter[str]], declines: Container[JobId]) -> None:
         """Give each job nodes of its pools: those that it has, then others; and note machines that stay until others are there."""
         wants = [want for want in wants if want.view.id not in declines]
         claims: dict[JobId, list[list[NodeId]]] = {}
@@ -484,7 +441,7 @@ class _LeastCostRound:
         return nodes[: max(0, n)]
 
     def _with_former(
-        self, want: Want, claimed: list[list[NodeId]], n_short: int, kept: dict[JobId, dict[str, int]]
+        self, want: Want, claimed: list[list[NodeId]], n_short: int, kept: dict[JobId, Counter[str]]
     ) -> list[NodeId]:
         """Return the job's nodes, with those of its present ones that it keeps until machines that start are there."""
         nodes = [node for some in claimed for node in some]
@@ -492,14 +449,14 @@ class _LeastCostRound:
             return nodes
         former = [(place, node) for place in want.places for node in place.nodes if node in want.view.planned]
         stay = [(place, node) for place, node in former if node not in self._taken]
-        if _restarts(want.view):  # it moves at once, or not at all
+        if want.restarts:  # it moves at once, or not at all
             if not want.view.planned:
                 return []
             nodes, n_short = [node for _, node in former if node in nodes], len(stay)
         for place, node in stay[:n_short]:
             nodes.append(node)
             self._taken[node] = want.view.id
-            kept[want.view.id][place.pool] = kept[want.view.id].get(place.pool, 0) + 1
+            kept[want.view.id][place.name] += 1
         return nodes
 
     def _give(self, want: Want, nodes: Sequence[NodeId]) -> None:
@@ -542,7 +499,7 @@ class _LeastCostRound:
             code, text = TOO_DEAR, "no machine now is worth its price: it waits for cheaper ones"
         elif not parts:
             code, text = "waits", "no machine can be had now: it waits for some"
-        if want.left_s < inf and any(want.speeds) and want.work < inf:
+        if want.is_due:
             left_s = want.left_s if want.bought_s in (None, inf) else want.bought_s
             best_s = want.work / want.speeds[want.n_best]
             facts |= {"left_s": left_s, "best_s": best_s}
@@ -618,20 +575,25 @@ def _restarts(view: JobView) -> bool:
     return len(spec.worker_counts()) < 2 or spec.resize_cost_s >= spec.startup_s > 0
 
 
+def _least_slack_first(want: Want) -> tuple[Any, ...]:
+    return want.slack_s, *seniority(want.view)
+
+
 def _name(place: Machines) -> str:
-    return f"pool '{place.pool}'" if place.pool else "one's own nodes"
+    return f"pool '{place.name}'" if place.source is not None else "one's own nodes"
 
 
 def _pooled(pool: Pool) -> Machines:
     spec = pool.spec
     return Machines(
-        pool=spec.name,
-        key=spec.name,
-        price_usd_s=pool.price_usd_h / _HOUR_S,
+        name=spec.name,
         capacity=spec.capacity,
         device=spec.device,
         nodes=pool.there,
         obtainable=min(pool.obtainable, spec.most),
+        n_most=spec.most,
+        price_usd_s=pool.price_usd_h / _HOUR_S,
+        startup_s=spec.startup_s,
         source=pool,
     )
 
@@ -646,13 +608,12 @@ def _own(snapshot: Snapshot) -> list[Machines]:
             alike.setdefault((node.device, amount.gpus, amount.cores, amount.memory_bytes), []).append(node)
     return [
         Machines(
-            pool=_OWN,
-            key=f"node {nodes[0].id}",
-            price_usd_s=0.0,
+            name=f"node {nodes[0].id}",
             capacity=nodes[0].capacity,
             device=nodes[0].device,
             nodes=tuple(node.id for node in nodes),
             obtainable=len(nodes),
+            n_most=len(nodes),
         )
         for nodes in alike.values()
     ]

@@ -53,10 +53,6 @@ class LeastLaxity(PolicyBase):
     size: Size = "largest"
     margin_s: float = 60.0
 
-    def __post_init__(self) -> None:
-        self._check_choice("size", "largest", "smallest")
-        self._check_not_negative("margin_s", "s")
-
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
 

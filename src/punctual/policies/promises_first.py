@@ -1,10 +1,9 @@
 """Keep promised deadlines first, and spend the rest where a device-second is worth most."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from math import isfinite, nan
-from typing import Literal
+from math import inf, isfinite, nan
 
 import numpy as np
 
@@ -17,36 +16,15 @@ from punctual.core.resources import total
 from punctual.core.units import HOUR_S, counted, span
 from punctual.policies._admission_control import AdmissionControl, Reservation
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
-from punctual.policies._base import PolicyBase, amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
 from punctual.policies._core_allocator import CoreAllocator
 from punctual.policies._earliest import no_guarantee, waits_for_promise
-from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for, seniority
+from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
-from punctual.policies._repair import repair, start_rigid
+from punctual.policies._promise_parameters import PromiseParameters
+from punctual.policies._repair import all_waiting, repair, start_rigid
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution
-
-#: Treatment of a job whose deadline cannot be promised: it runs as well as it can, or is turned away; or no
-#: deadlines are promised at all.
-Admission = Literal["best-effort", "decline", "none"]
-
-#: Promises take no more of the devices than this, unless all that is done is what was promised.
-_PROMISED_FRAC = 0.05
-
-#: Preferred time of work in the plan of the promises.
-Work = Literal["late", "early"]
-
-#: Parameters that must not be negative, with their units.
-_UNITS = {
-    "volume_power": "",
-    "urgency": "",
-    "risk_sigmas": "standard deviations",
-    "amortisation_s": "s",
-    "hysteresis_frac": "",
-    "max_wait_s": "s",
-    "prior_s": "s",
-}
 
 #: Proven gap at which the knapsack stops: of one pool, and of several.
 _GAP, _GAP_SEVERAL = 1e-3, 1e-2
@@ -63,7 +41,7 @@ _URGENCY_POWER = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromisesFirst(PolicyBase):
+class PromisesFirst(PromiseParameters):
     """Promises every deadline that can be kept beside those already promised, and shares the rest by worth.
 
     Use it where jobs can be resized and paused, with deadlines or without: it is meant to be good at completion times,
@@ -127,37 +105,10 @@ class PromisesFirst(PolicyBase):
     *Fails when* nothing is known of speeds and nobody reports: promises are then worth what the declarations are.
     """
 
-    admission: Admission = "best-effort"
-    work: Work = "late"
     volume_power: float = 0.4
     urgency: float = 16.0
-    promised_frac: float | None = None
-    risk_sigmas: float = 1.0
     amortisation_s: float = 600.0
     hysteresis_frac: float = 0.02
-    max_wait_s: float = 14_400.0
-    prior_s: float = 600.0
-    background_frac: float = 0.05
-
-    def __post_init__(self) -> None:
-        self._check_choice("admission", "best-effort", "decline", "none")
-        self._check_choice("work", "late", "early")
-        if self.promised_frac is not None and not 0 <= self.promised_frac <= 1:
-            must = "`promised_frac` must be from 0 to 1"
-            raise self._wrong(must, repr(self.promised_frac), "Give a share of the devices, as 0.4.")
-        if not 0 <= self.background_frac < 1:
-            must = "`background_frac` must be from 0 to below 1"
-            raise self._wrong(must, repr(self.background_frac), "Give a share of the cores, as 0.05.")
-        for name, unit in _UNITS.items():
-            self._check_not_negative(name, unit)
-
-    @property
-    def offered_fracs(self) -> dict[bool, float]:
-        """Share of the devices that promises may take, by whether these are GPUs; of cores, as much as jobs on shares."""
-        frac = 1.0 if self.promised_frac is None and self.admission == "decline" else self.promised_frac
-        if frac is not None:
-            return {True: frac, False: frac}
-        return {True: _PROMISED_FRAC, False: 1.0 - self.background_frac}
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         return _PromisesRound(self, self._builder(snapshot)).plan()
@@ -165,7 +116,7 @@ class PromisesFirst(PolicyBase):
     def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
         """The plan, and the earliest instant that could be promised to `job` as its deadline; None: none could."""
         round = _PromisesRound(self, self._builder(snapshot))
-        if self.admission == "none":
+        if not self.promises:
             return replace(round.plan(), promises=None), None
         earliest_s = round.earliest_s(job)  # before nodes are given out
         return round.plan(), None if earliest_s is None else snapshot.at + earliest_s
@@ -211,14 +162,6 @@ class JobFeatures:
         """Seconds to the deadline in which each can work."""
         room_s: FloatArray = self.left_s - np.where(self.columns > 0, 0.0, self.startup_s)
         return room_s
-
-    @classmethod
-    def of(cls, rows: Sequence[tuple[float, ...]]) -> "JobFeatures":
-        """Return the features from one row for each job, in the order of the attributes."""
-        table = np.array(rows, dtype=np.float64).reshape(len(rows), 10).T
-        types = {"columns": np.int64, "promised": np.bool_}
-        named = zip(cls.__dataclass_fields__, table, strict=True)
-        return cls(**{name: column.astype(types.get(name, np.float64)) for name, column in named})
 
 
 class UtilityModel:
@@ -278,40 +221,16 @@ class _PromisesRound:
 
     def __init__(self, policy: PromisesFirst, builder: PlanBuilder) -> None:
         self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
-        waiting = self._waiting()
+        waiting = all_waiting(builder, repair(builder))
         rigid = [view for view in waiting if view.spec.controller is None and view.spec.worker is None]
         #: No promise is possible for a job whose speed follows neither from workers nor from a controller.
         self._unpromisable = [view for view in rigid if waits_for_promise(view)]
         start_rigid(builder, (view for view in rigid if view not in self._unpromisable))
-        self._cores = CoreAllocator(
-            builder,
-            waiting,
-            promises=policy.admission != "none",
-            risk_sigmas=policy.risk_sigmas,
-            background_frac=policy.background_frac,
-        )
+        self._cores = CoreAllocator(policy, builder, waiting)
         self._problem = AllocationProblem.of(builder, waiting)
         self._candidates, self._pools = self._problem.candidates, self._problem.pools
-        carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}
-        self._admission = AdmissionControl(
-            self._at,
-            carry,
-            self._problem,
-            admission=policy.admission,
-            late=policy.work == "late",
-            offered_fracs=policy.offered_fracs,
-            risk_sigmas=policy.risk_sigmas,
-            max_wait_s=policy.max_wait_s,
-            prior_s=policy.prior_s,
-            taken=self._cores.growth() if self._candidates else {},
-        )
-        #: Price of a unit of each pool, in the last round.
-        self._prices = {str(pool): price for pool, price in amounts_in(carry.get("prices")).items()}
-
-    def _waiting(self) -> Sequence[JobView]:
-        """The jobs that hold nothing, in order of submission, once what cannot go on is repaired."""
-        idle, waiting = repair(self._builder), self._builder.snapshot.waiting
-        return tuple(sorted((*waiting, *idle), key=seniority)) if idle else waiting
+        taken = self._cores.growth() if self._candidates else {}
+        self._admission = AdmissionControl(policy, builder.last_carry, self._problem, taken)
 
     def plan(self) -> Plan:
         """Promises, then the knapsack, then nodes."""
@@ -321,10 +240,10 @@ class _PromisesRound:
         moves = [self._move(candidate, int(k)) for candidate, k in zip(self._candidates, solution.choices, strict=True)]
         packing = Packing(self._builder, moves)
         packing.run()
-        held = {
-            candidate.id: ((move.kind, candidate.options.uses_gpus), self._amount(candidate))
-            for candidate, move in zip(self._candidates, moves, strict=True)
-        }
+        held = {}
+        for candidate, move in zip(self._candidates, moves, strict=True):
+            n, options = n_workers(candidate.view.spec, self._builder.held(candidate.view)), candidate.options
+            held[candidate.id] = (move.kind, options.uses_gpus), n * options.reserved_per_worker
         return self._finished(solution, held, is_unfinished=packing.n_postponed > 0)
 
     def earliest_s(self, job: JobId) -> float | None:
@@ -339,7 +258,7 @@ class _PromisesRound:
     def _shared(self) -> Solution | None:
         """Return the column of each candidate; None if no choice satisfies all constraints."""
         table = self._problem.table
-        features = JobFeatures.of([self._features_of(candidate) for candidate in self._candidates])
+        features = self._features()
         values = UtilityModel(self._policy, self._reachable(table, features)).values(features, table.rates)
         return self._solve(table, values, self._allowed(table))
 
@@ -358,19 +277,19 @@ class _PromisesRound:
             )
         return chosen
 
-    def _features_of(self, candidate: Candidate) -> tuple[float, ...]:
-        view, options, spec = candidate.view, candidate.options, candidate.view.spec
-        return (
-            spec.weight,
-            nan if candidate.remaining is None else candidate.remaining,
-            self._attained_s(view),
-            options.best,
-            options.fastest,
-            candidate.left_s,
-            self._admission.is_promised(candidate),
-            spec.startup_s,
-            spec.resize_cost_s,
-            candidate.column,
+    def _features(self) -> JobFeatures:
+        candidates, specs = self._candidates, [candidate.view.spec for candidate in self._candidates]
+        return JobFeatures(
+            weights=np.array([spec.weight for spec in specs]),
+            remaining=np.array([nan if each.remaining is None else each.remaining for each in candidates]),
+            attained_s=np.array([self._attained_s(each.view) for each in candidates]),
+            best=np.array([each.options.best for each in candidates]),
+            fastest=np.array([each.options.fastest for each in candidates]),
+            left_s=np.array([each.left_s for each in candidates]),
+            promised=np.array([self._admission.is_promised(each) for each in candidates]),
+            startup_s=np.array([spec.startup_s for spec in specs]),
+            resize_s=np.array([spec.resize_cost_s for spec in specs]),
+            columns=np.array([each.column for each in candidates]),
         )
 
     def _attained_s(self, view: JobView) -> float:
@@ -417,9 +336,7 @@ class _PromisesRound:
         return again if again.status != "infeasible" else solution
 
     def _solved(self, values: FloatArray, permitted: BoolArray) -> Solution:
-        price = self._prices.get(_text(self._pools[0]))
-        gap_limit = _GAP if len(self._pools) == 1 else _GAP_SEVERAL
-        return self._problem.solve(values, permitted, gap_limit, price=price)
+        return self._problem.solve(values, permitted, _GAP if len(self._pools) == 1 else _GAP_SEVERAL)
 
     def _with_room_to_start(
         self, table: ChoiceTable, values: FloatArray, permitted: BoolArray, solution: Solution
@@ -452,9 +369,6 @@ class _PromisesRound:
     def _move(self, candidate: Candidate, column: int) -> Move:
         options, reservation = candidate.options, self._admission.reservation(candidate)
         kind, n = options.kinds[column], options.counts[column]
-        smaller = {
-            count for count, on in zip(options.counts, options.kinds, strict=True) if n > count > 0 and on == kind
-        }
         return Move(
             view=candidate.view,
             worker=candidate.worker,
@@ -462,7 +376,7 @@ class _PromisesRound:
             kind_before=candidate.kind,
             n=n,
             kind=kind,
-            fallbacks=tuple(sorted(smaller, reverse=True)),
+            fallbacks=tuple(smaller for smaller in reversed(options.counts_on(kind)) if smaller < n),
             n_least=0 if reservation is None else reservation.n,
             stays=self._stays(candidate),
             reason=_why(candidate, column, reservation if self._admission.is_promised(candidate) else None),
@@ -483,16 +397,6 @@ class _PromisesRound:
         )
         return candidate.n > 0 and candidate.view.spec.startup_s > _MOVE_FRAC * left_s
 
-    def _amount(self, candidate: Candidate) -> int:
-        return (
-            n_workers(candidate.view.spec, self._builder.held(candidate.view)) * candidate.options.reserved_per_worker
-        )
-
-    def _prices_of(self, solution: Solution | None) -> dict[str, float]:
-        if solution is None:
-            return {}
-        return {_text(pool): float(price) for pool, price in zip(self._pools, solution.multipliers, strict=True)}
-
     def _finished(
         self, solution: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, is_unfinished: bool
     ) -> Plan:
@@ -504,11 +408,10 @@ class _PromisesRound:
         carry = self._admission.handed_on()
         carry["stalls"] = self._admission.stalls(changed)
         carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.reserved_cores()}
-        plan = self._builder.build(**carry, prices=self._prices_of(solution))
-        looks_s = [_ASK_AGAIN_S if is_unfinished else None, self._cores.changes_in_s()]
-        changes_s = [max(in_s, _ASK_AGAIN_S) for in_s in looks_s if in_s is not None]
+        plan = self._builder.build(**carry)
+        looks_s = _ASK_AGAIN_S if is_unfinished else max(self._cores.changes_in_s(), _ASK_AGAIN_S)
         # A change that a promise needs is not put off.
-        next_s = min((in_s for in_s in (*changes_s, self._admission.needed_at(held)) if in_s is not None), default=None)
+        next_s = min(looks_s, self._admission.needed_at(held))
         solution = solution or self._cores.solution
         return replace(
             plan,
@@ -521,7 +424,7 @@ class _PromisesRound:
             warnings={**self._admission.warnings, **self._cores.warnings},
             bound=solution.bound if solution is not None else None,
             objective=solution.value if solution is not None else None,
-            ask_again_at=None if next_s is None else self._at + next_s,
+            ask_again_at=None if next_s == inf else self._at + next_s,
         )
 
 
@@ -545,10 +448,6 @@ def _keeping(candidate: Candidate, reservation: Reservation, amounts: IntArray) 
     if not reservation.bears_a_change:
         kept &= (amounts == least) | (np.arange(len(amounts)) == candidate.column)
     return kept
-
-
-def _text(pool: Pool) -> str:
-    return f"{pool[0]}:{'gpus' if pool[1] else 'cores'}"
 
 
 def _why(candidate: Candidate, column: int, promise: Reservation | None) -> Reason:

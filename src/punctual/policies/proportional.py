@@ -65,9 +65,8 @@ class Proportional(PolicyBase):
     shortage: Shortage = "deadline-weighted"
 
     def __post_init__(self) -> None:
-        self._check_choice("shortage", "scale", "earliest-deadline", "deadline-weighted")
+        PolicyBase.__post_init__(self)
         check_above_zero("policy 'proportional'", least_cores=self.least_cores)
-        self._check_not_negative("reserved_cores", "cores")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)

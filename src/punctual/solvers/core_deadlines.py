@@ -4,11 +4,10 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
 
 import numpy as np
 
-from punctual.solvers.solution import Solution, infeasible, status_of
+from punctual.solvers.solution import Solution, infeasible
 from punctual.solvers.timeline import WORK_TOLERANCE_FRAC, Share, Timeline
 
 
@@ -116,49 +115,6 @@ def _fit_steadily(jobs: Sequence[CoreJob], timeline: Timeline) -> bool:
             return False
         sum_cores, last_s = sum_cores + job.work_core_s / job.due_s, max(last_s, job.due_s)
     return sum_cores <= timeline.least_until(last_s)
-
-
-def fits_alone(job: CoreJob, timeline: Timeline) -> bool:
-    """Whether the job alone on `timeline` could be done in time, as `level` would find."""
-    ends_s = np.minimum(np.append(timeline.starts_s[1:], np.inf), max(job.due_s, 0.0))
-    lengths_s = np.maximum(ends_s - timeline.starts_s, 0.0)
-    room_core_s = float(np.clip(timeline.free, 0.0, job.most_cores) @ lengths_s)
-    return job.work_core_s - room_core_s <= WORK_TOLERANCE_FRAC * job.work_core_s
-
-
-def due_at_least_s(work_core_s: float, jobs: Sequence[CoreJob], timeline: Timeline) -> float:
-    """Seconds before which such work cannot be due if all `jobs` are done in time; infinite: never.
-
-    Notes
-    -----
-    *Symbols.* W the work; for each instant D, R(D) the room until D, A(D) the work of jobs due by then.
-
-    *Formula.* The least d with A(D) + W ≤ R(D) for every D ≥ d: that all jobs fit without their ceilings. With these
-    the work may have to be due later.
-
-    *Properties.* O(n log n + T).
-
-    Examples
-    --------
-    >>> due_at_least_s(10.0, [CoreJob(work_core_s=15.0, most_cores=2.0, due_s=10.0)], Timeline.of(2))
-    12.5
-    """
-    starts_s, free = timeline.starts_s, np.maximum(timeline.free, 0.0)
-    room_core_s = np.append(0.0, np.cumsum(np.diff(starts_s) * free[:-1]))
-    dues_s = np.array(sorted(max(job.due_s, 0.0) for job in jobs))
-    taken_core_s = np.cumsum([job.work_core_s for job in sorted(jobs, key=lambda job: job.due_s)])
-    rooms = np.interp(dues_s, starts_s, room_core_s) + free[-1] * np.maximum(dues_s - starts_s[-1], 0.0)
-    full = np.flatnonzero(rooms - taken_core_s < work_core_s * (1.0 - WORK_TOLERANCE_FRAC))
-    i_last, needed_core_s = (
-        (int(full[-1]), work_core_s + float(taken_core_s[full[-1]])) if len(full) else (-1, work_core_s)
-    )
-    t = int(np.searchsorted(room_core_s, needed_core_s)) - 1  # the span in which there is as much
-    if t < 0:
-        return 0.0
-    if not free[t]:
-        return inf
-    within_s = float(starts_s[t] + (needed_core_s - room_core_s[t]) / free[t])
-    return within_s if i_last < 0 else max(within_s, float(dues_s[i_last]))
 
 
 def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int = 0, search: bool = True) -> Solution:
@@ -274,14 +230,8 @@ class _Search:
             is_proven = self._n_nodes_left > 0
         value = total - self._best_missed
         bound = value if is_proven else total - least_missed
-        return Solution(
-            status=status_of(value, bound, 0.0),
-            choices=np.array(self._best, dtype=np.int64),
-            value=value,
-            bound=max(value, bound),
-            multipliers=np.empty(0),
-            n_rounds=n_nodes_max - self._n_nodes_left,
-        )
+        n_rounds = n_nodes_max - self._n_nodes_left
+        return Solution.of(np.array(self._best, dtype=np.int64), value, bound, n_rounds=n_rounds)
 
     def _guess(self) -> None:
         """Take the jobs of most weight for their work first, as long as all fit."""

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from punctual.core.errors import InvalidSpec
 from punctual.solvers._core_search import CoreSearch
 from punctual.solvers._tables import choice_sum, cost_table, require, rows_without_choice, value_table
-from punctual.solvers.solution import FloatArray, IntArray, Solution, infeasible, relative_gap, status_of
+from punctual.solvers.solution import FloatArray, IntArray, Solution, infeasible, relative_gap
 
 
 class MultiplierSearch:
@@ -49,25 +49,18 @@ class MultiplierSearch:
         self._room = capacity
         self._found = False
 
-    def run(self, start: float | None = None) -> None:
-        """Search, near `start` first if given; `most` must not fit, and the cheapest choice must."""
+    def run(self) -> None:
+        """Search; `most` must not fit, and the cheapest choice must."""
         self.low, self.high = self.low.copy(), self.high.copy()
         self._keep_undecided()
-        if start is not None:
-            fits = self._try(start)
-            # The second one lies inside the bracket that the first one left: below it if that one fits.
-            # Relative half-width of the first bracket around a given multiplier.
-            self._try(start * (0.98 if fits else 1.02))
         while not self._found and self.n_rounds < 200 and len(self._rows):
             self._try(self._crossing())
         if not self._found:
             # Out of rounds: every multiplier proves a bound; the choice that fits is the one to go on from.
             self.high = self.low
 
-    def _try(self, multiplier: float) -> bool:
-        """Narrow the bracket at `multiplier`, which must lie in it; return whether a best choice there fits."""
-        if self._found or not len(self._rows):
-            return False
+    def _try(self, multiplier: float) -> None:
+        """Narrow the bracket at `multiplier`, which must lie in it."""
         self.n_rounds += 1
         self.multiplier = multiplier
         reduced = self._value - multiplier * self._cost
@@ -88,7 +81,6 @@ class MultiplierSearch:
             self._high_value = self._value[local, chosen]
         self._found = bool(fits and fills)
         self._keep_undecided()
-        return bool(fits)
 
     def _keep_undecided(self) -> None:
         undecided = self._low_cost < self._high_cost
@@ -133,7 +125,6 @@ def solve_knapsack(
     *,
     allowed: ArrayLike | None = None,
     gap_limit: float = 1e-4,
-    multiplier: float | None = None,
     n_states_max: int = 20_000_000,
 ) -> Solution:
     """Choose one configuration for each job, so that the costs fit and the sum of values is as large as possible.
@@ -155,9 +146,6 @@ def solve_knapsack(
     gap_limit
         Enough is proven when no choice can be better by more than this share of the value; 0: go on until it is
         proven best.
-    multiplier
-        Multiplier of a similar problem (`Solution.multipliers`), near which to begin. It saves little, because a search
-        from nothing takes a few rounds only, and changes no proof.
     n_states_max
         Most work one exact search may be, in table entries (about 10 ns each). Where it would be more, it looks at
         fewer configurations; if that is not enough for `gap_limit`, the status is *partial*.
@@ -203,20 +191,18 @@ def solve_knapsack(
     """
     value = value_table(values, allowed)
     cost = cost_table(costs, value.shape, integral=True)
-    _check(capacity, gap_limit, multiplier)
+    _check(capacity, gap_limit)
     if not len(value):
-        return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0, 0.0)
+        return Solution.of(np.empty(0, dtype=np.int64), 0.0, 0.0, multipliers=[0.0])
     if rows_without_choice(value).any():
         return infeasible()
     search = MultiplierSearch(cost, value, float(capacity))
     if search.least_usage > capacity:
         return infeasible()
     if search.most_usage <= capacity:
-        best = choice_sum(value, search.most)
-        return _solution(search.most, best, best, 0.0, gap_limit)
-    # Above that it would make no difference but in rounding: costs are whole.
-    most = float(value.max() - value.min(initial=inf, where=value > -inf))
-    search.run(None if multiplier is None else min(multiplier, most))
+        best = float(choice_sum(value, search.most))
+        return Solution.of(search.most, best, best, gap_limit, [0.0])
+    search.run()
     return _improve(cost, value, capacity, search, gap_limit, n_states_max)
 
 
@@ -241,7 +227,7 @@ def _improve(
         if searched.least_missing == inf or searched.limited:
             break
         n_candidates *= 4
-    return _solution(choices, best, bound, search.multiplier, limit, n_rounds)
+    return Solution.of(choices, best, bound, limit, [search.multiplier], n_rounds)
 
 
 def _filled(cost: FloatArray, low: IntArray, high: IntArray, capacity: int) -> IntArray:
@@ -261,22 +247,7 @@ def _filled(cost: FloatArray, low: IntArray, high: IntArray, capacity: int) -> I
     return choices
 
 
-def _solution(
-    choices: IntArray, value: float, bound: float, multiplier: float, limit: float, n_rounds: int = 0
-) -> Solution:
-    return Solution(
-        status=status_of(float(value), float(bound), limit),
-        choices=choices,
-        value=float(value),
-        bound=max(float(bound), float(value)),
-        multipliers=np.array([multiplier]),
-        n_rounds=n_rounds,
-    )
-
-
-def _check(capacity: int, gap_limit: float, multiplier: float | None) -> None:
+def _check(capacity: int, gap_limit: float) -> None:
     if isinstance(capacity, bool) or int(capacity) != capacity or capacity < 0:
         raise InvalidSpec("`capacity` must be whole and not negative", f"{capacity}", "a knapsack", "Round it down.")
     require(gap_limit >= 0, "`gap_limit` must not be negative", f"{gap_limit}", "Give a share of the value, as 1e-4.")
-    fine = multiplier is None or 0 <= multiplier < inf
-    require(fine, "`multiplier` must be finite and not negative", f"{multiplier}", "Leave it out.")

@@ -18,9 +18,8 @@ from itertools import pairwise
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-from punctual.solvers.solution import FloatArray
+from punctual.solvers.solution import FloatArray, IntArray
 from punctual.solvers.timeline import Levels
 
 #: A course of counts: instants with the machines that could be had from then on.
@@ -29,7 +28,7 @@ Counts = Sequence[tuple[float, int]]
 #: Prices of progress that are tried: with 48 between least and most, neighbours differ by a few per cent.
 _N_PRICES = 48
 #: The latest deadline that a budget is said to buy.
-_LONGEST_S = 90 * 86_400.0
+LONGEST_S = 90 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def fastest(speeds: Sequence[float]) -> int:
     return max(range(len(speeds)), key=lambda n: (speeds[n], -n))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Need:
     """A job's need at an instant.
 
@@ -152,9 +151,21 @@ class Need:
         return fastest(self.speeds)
 
     @property
+    def is_known(self) -> bool:
+        """Whether it is known how much work is left, and with how many machines the job can run."""
+        return self.work < inf and any(self.speeds)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether this is so, and the job has a deadline."""
+        return self.is_known and self.left_s < inf
+
+    @property
     def slack_s(self) -> float:
         """Seconds that it could wait and still be done in time on its most machines, without start-up."""
-        latest_s = self.left_s - self.work / self.speeds[self.n_best] if self.speeds[self.n_best] > 0 else -inf
+        if self.left_s == inf or not any(self.speeds):
+            return inf
+        latest_s = self.left_s - self.work / self.speeds[self.n_best]
         return (latest_s if self.start_at_s is None else self.start_at_s) - self.look_s
 
 
@@ -297,13 +308,11 @@ def _restarting(
 
     It stays where it is unless a move is worth two start-ups, or ends its work sooner where no slack is left.
     """
-    nothing = tuple(0 for _ in supplies)
     held = tuple(min(supply.n_held, supply.n_most) for supply in supplies)
     n_held, n = sum(held), need.n_best
-    fresh = [replace(supply, n_held=0) for supply in supplies]
-    risky = [replace(supply, n_most=0 if supply.seen is None else supply.n_most) for supply in fresh]
-    moved, certain_usd_s = _ascending(need, risky)[:n], _certain_usd_s(fresh, n)
-    certain = [machine for machine in _ascending(need, fresh) if supplies[machine[1]].seen is None]
+    machines = _ascending(need, [replace(supply, n_held=0) for supply in supplies])
+    moved = [machine for machine in machines if supplies[machine[1]].seen is not None][:n]
+    certain = [machine for machine in machines if supplies[machine[1]].seen is None]
     certain = certain[: fastest(need.speeds[: len(certain) + 1])]
     is_whole = len(moved) == n > 0
     if n_held < len(need.speeds) and need.speeds[n_held] > 0:
@@ -321,14 +330,11 @@ def _restarting(
         is_settled = not is_short or max(ages_s, default=0.0) >= _SETTLED * start_s
         return _counted(moved, supplies) if saves and is_settled and need.slack_s >= 3 * start_s else held
     usd_s = sum(usd for usd, _ in moved)
-    is_worth = is_whole and usd_s < certain_usd_s
+    is_worth = is_whole and usd_s < _certain_usd_s(supplies, n)
     if mode == "free":
-        best = moved if is_worth else [(usd, i) for usd, i in _ascending(need, fresh)[:n] if usd == 0.0]
-        return (
-            _counted(best, supplies)
-            if len(best) == n and price * need.speeds[n] > min(usd_s, sum(u for u, _ in best))
-            else nothing
-        )
+        best = moved if is_worth else [machine for machine in machines[:n] if machine[0] == 0.0]
+        pays = len(best) == n and price * need.speeds[n] > min(usd_s, sum(usd for usd, _ in best))
+        return _counted(best if pays else [], supplies)
     if is_worth and mode == "tight":
         return _counted(moved, supplies)
     return _counted(certain or (moved if is_whole else []), supplies)
@@ -355,15 +361,14 @@ class Outlook:
         stays = [supply for supply in supplies if supply.seen is None]
         self._certain = sorted(each.price_usd_s for each in stays for _ in range(min(each.n_most, n_most)))[:n_most]
         self._certain_usd_s = min((usd for usd in self._certain if usd > 0), default=inf)
-        self._spot = [supply for supply in supplies if supply.seen is not None and supply.seen.counts]
-        begins = sorted({t for supply in self._spot if supply.seen for t, _ in supply.seen.counts if t < at})
-        self._since_at = max((s.seen.counts[0][0] for s in self._spot if s.seen), default=at)
-        begins = [self._since_at, *[t for t in begins if t > self._since_at]]
-        self._begins = np.array(begins)
+        self._spot = [(replace(each, n_held=0), each.seen) for each in supplies if each.seen and each.seen.counts]
+        self._since_at = max((seen.counts[0][0] for _, seen in self._spot), default=at)
+        begins = {t for _, seen in self._spot for t, _ in seen.counts if self._since_at < t < at}
+        self._begins = np.array([self._since_at, *sorted(begins)])
         #: A scenario of the future begins at every hour of what was seen.
-        self._stride_s = max((s.seen.hour_s for s in self._spot if s.seen), default=3600.0)
+        self._stride_s = max((seen.hour_s for _, seen in self._spot), default=3600.0)
         self.over_s = at - self._since_at
-        prices = [supply.price_usd_s for supply in self._spot if supply.price_usd_s > 0]
+        prices = [supply.price_usd_s for supply, _ in self._spot if supply.price_usd_s > 0]
         cheapest = min([*prices, self._certain_usd_s])
         cheapest = cheapest if cheapest < inf else 1.0
         steps = gains(speeds)
@@ -371,25 +376,24 @@ class Outlook:
         least, most = 0.98 * cheapest / steps[0], dearest / steps[-1] * (1 - 1e-9)
         spread = np.geomspace(least, max(most, 1.01 * least), _N_PRICES - 1)
         #: From a price at which nothing is paid for, only one's own machines work.
-        self.prices: NDArray[np.float64] = np.concatenate([[1e-6 * least], spread])
+        self.prices: FloatArray = np.concatenate([[1e-6 * least], spread])
         self._rates, self._costs = self._tables()
         self._done = self._sums(self._rates)
         self._spent = self._sums(self._costs)
 
-    def _tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _tables(self) -> tuple[FloatArray, FloatArray]:
         """Return the speed and the cost a second of the best number of machines, by segment of what was seen and price."""
-        columns = [_counts_at(supply.seen.counts, self._begins) for supply in self._spot if supply.seen]
+        columns = [_counts_at(seen.counts, self._begins) for _, seen in self._spot]
         rows = np.stack(columns, axis=1) if columns else np.zeros((len(self._begins), 0), dtype=int)
         which, inverse = np.unique(rows, axis=0, return_inverse=True)
-        answers = [self._answer(row) for row in which]
-        inverse = np.asarray(inverse).reshape(-1)
-        return np.stack([a for a, _ in answers])[inverse], np.stack([b for _, b in answers])[inverse]
+        rates, costs = (np.stack(answers) for answers in zip(*map(self._answer, which), strict=True))
+        return rates[inverse.reshape(-1)], costs[inverse.reshape(-1)]
 
-    def _answer(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _answer(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
         n_most = len(self._speeds) - 1
         usd = [
-            Supply(each.price_usd_s, 0, int(n), each.startup_s, each.seen).price_of(k, inf)
-            for each, n in zip(self._spot, counts, strict=True)
+            supply.price_of(k, inf)
+            for (supply, _), n in zip(self._spot, counts, strict=True)
             for k in range(1, min(int(n), n_most) + 1)
         ]
         usd = sorted([*usd, *self._certain])[:n_most]
@@ -401,25 +405,23 @@ class Outlook:
         best = np.argmax(worth, axis=1)
         return self._speeds[best], cost[best]
 
-    def _sums(self, rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _sums(self, rates: FloatArray) -> FloatArray:
         """Return the integral up to each segment's begin and to the present."""
         spans = np.diff(np.append(self._begins, self._at))
         return np.vstack([np.zeros(rates.shape[1]), np.cumsum(rates * spans[:, None], axis=0)])
 
-    def _until(
-        self, sums: NDArray[np.float64], rates: NDArray[np.float64], at: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _until(self, sums: FloatArray, rates: FloatArray, at: FloatArray) -> FloatArray:
         i = np.clip(np.searchsorted(self._begins, at, side="right") - 1, 0, len(self._begins) - 1)
         return np.asarray(sums[i] + rates[i] * (at - self._begins[i])[:, None])
 
-    def _scenarios_at(self) -> NDArray[np.float64]:
+    def _scenarios_at(self) -> FloatArray:
         return np.arange(self._since_at, self._at, self._stride_s)
 
-    def _weights(self, left_s: float) -> NDArray[np.float64]:
+    def _weights(self, left_s: float) -> FloatArray:
         """Return a weight for each scenario: by what was seen long ago, measured by the time to come, little is foretold."""
         return np.asarray(np.exp((self._scenarios_at() - self._at) / left_s))
 
-    def _scenarios(self, sums: NDArray[np.float64], rates: NDArray[np.float64], over_s: float) -> NDArray[np.float64]:
+    def _scenarios(self, sums: FloatArray, rates: FloatArray, over_s: float) -> FloatArray:
         """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again."""
         span_s = min(over_s, self.over_s)
         begins = self._scenarios_at()
@@ -449,7 +451,7 @@ class Outlook:
         weight = UNSEEN_WEIGHT / (self.over_s / left_s + 2)
         return float((1 - weight) * price + weight * reliable)
 
-    def _duals(self, work: float, left_s: float) -> NDArray[np.float64]:
+    def _duals(self, work: float, left_s: float) -> FloatArray:
         done = self._scenarios(self._done, self._rates, left_s)
         return np.asarray(self.prices[np.minimum((done < work).sum(axis=1), _N_PRICES - 1)])
 
@@ -459,13 +461,9 @@ class Outlook:
             return inf
         if self.over_s < self._stride_s or not self._spot:  # nothing is known but machines that stay
             costs = np.cumsum(self._certain)
-            speeds = self._speeds[1 : len(costs) + 1]
-            able = [
-                (usd_s, speed)
-                for usd_s, speed in zip(costs, speeds, strict=True)
-                if speed > 0 and speed * left_s >= work
-            ]
-            return float(min((usd_s * work / speed for usd_s, speed in able), default=inf))
+            pairs = zip(costs, self._speeds[1 : len(costs) + 1], strict=True)
+            able = (usd_s * work / speed for usd_s, speed in pairs if speed > 0 and speed * left_s >= work)
+            return float(min(able, default=inf))
         done = self._scenarios(self._done, self._rates, left_s)
         spent = self._scenarios(self._spent, self._costs, left_s)
         costs = np.max(self.prices * (work - done) + spent, axis=1)
@@ -473,7 +471,7 @@ class Outlook:
 
     def affordable_s(self, work: float, usd: float) -> float | None:
         """Return the seconds until the earliest deadline for which the work is expected to cost no more; None: for none."""
-        low, high = 0.0, _LONGEST_S
+        low, high = 0.0, LONGEST_S
         if self.expected_usd(work, high) > usd:
             return None
         while high - low > 60.0 and high > 1.001 * low:
@@ -501,12 +499,9 @@ def gains(speeds: Sequence[float]) -> FloatArray:
     return steps if len(steps) else np.ones(1)
 
 
-def _counts_at(counts: Counts, at: NDArray[np.float64]) -> NDArray[np.int64]:
-    times = np.array([t for t, _ in counts])
-    numbers = np.array([n for _, n in counts])
-    return np.asarray(
-        numbers[np.clip(np.searchsorted(times, at, side="right") - 1, 0, len(numbers) - 1)], dtype=np.int64
-    )
+def _counts_at(counts: Counts, at: FloatArray) -> IntArray:
+    times, numbers = np.array([t for t, _ in counts]), np.array([n for _, n in counts], dtype=np.int64)
+    return numbers[np.clip(np.searchsorted(times, at, side="right") - 1, 0, len(numbers) - 1)]
 
 
 def prices_text(prices: Sequence[tuple[str, float | None]]) -> str:

@@ -5,7 +5,7 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from punctual.core.plan import PlanStatus
 
@@ -35,8 +35,7 @@ class Solution:
     bound
         No valid choice has a larger value.
     multipliers
-        Shape (n_resources,): value of one more unit of each resource; of one resource, a start for the next, similar
-        problem. Empty where the solver has none.
+        Shape (n_resources,): value of one more unit of each resource. Empty where the solver has none.
     n_rounds
         Number of steps of the search, to compare runs.
     """
@@ -47,6 +46,26 @@ class Solution:
     bound: float
     multipliers: FloatArray
     n_rounds: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        choices: NDArray[Any],
+        value: float,
+        bound: float,
+        gap_limit: float = 0.0,
+        multipliers: ArrayLike = (),
+        n_rounds: int = 0,
+    ) -> "Solution":
+        """Return a valid choice with the status that follows from its bound."""
+        return cls(
+            status=status_of(value, bound, gap_limit),
+            choices=choices,
+            value=value,
+            bound=max(bound, value),
+            multipliers=np.asarray(multipliers, dtype=np.float64),
+            n_rounds=n_rounds,
+        )
 
     @property
     def gap(self) -> float:

@@ -262,11 +262,7 @@ class Timeline:
 
     def soonest(self, levels: Levels, work: float, *, least: int = 0) -> Share:
         """Return the share that takes all that is free until the work is done; endless if nothing becomes free."""
-        n_spans = len(self.starts_s)
-        columns = np.maximum(self._caps(levels, n_spans), least)
-        # The last span is as long as it takes.
-        last_s = work / levels.rates[columns[-1]] if columns[-1] else 0.0
-        return self._share(levels, columns, np.append(np.diff(self.starts_s), last_s), work)
+        return self.follow(levels, work, [0.0], [inf], least=least)
 
     def follow(
         self, levels: Levels, work: float, starts_s: Sequence[float], amounts: Sequence[float], *, least: int = 0
@@ -281,6 +277,7 @@ class Timeline:
         planned = np.searchsorted(levels.amounts, np.array([0.0, *amounts]) + ROOM_TOLERANCE, side="right") - 1
         i_step = np.searchsorted(starts_s, self.starts_s, side="right")
         columns = np.maximum(np.minimum(planned[i_step], self._caps(levels, len(self.starts_s))), least)
+        # The last span is as long as it takes.
         last_s = work / levels.rates[columns[-1]] if columns[-1] else 0.0
         return self._share(levels, columns, np.append(np.diff(self.starts_s), last_s), work)
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from punctual.solvers._tables import choice_sum, cost_table, require, rows_without_choice, value_table
-from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution, infeasible, relative_gap, status_of
+from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution, infeasible, relative_gap
 
 #: The temperature of the smoothing falls by this factor from stage to stage.
 _COOLING = 6.0
@@ -288,7 +288,7 @@ def solve_vector_knapsack(
     cost = cost_table(costs, (*value.shape, len(capacity)), integral=False)
     require(gap_limit >= 0, "`gap_limit` must not be negative", f"{gap_limit}", "Give a share of the value, as 0.01.")
     if not len(value):
-        return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, np.zeros(len(capacity)), gap_limit, 0)
+        return Solution.of(np.empty(0, dtype=np.int64), 0.0, 0.0, multipliers=np.zeros(len(capacity)))
     share = cost / np.where(capacity > 0, capacity, 1.0)
     # A configuration that does not fit alone is excluded, so that the bound does not count on it.
     value = np.where((share > np.where(capacity > 0, 1.0 + TOLERANCE, 0.0)).any(axis=2), -inf, value)
@@ -312,7 +312,7 @@ def _solve(share: FloatArray, value: FloatArray, capacity: FloatArray, limit: fl
     while n_rounds < 60 and relative_gap(search.value, dual.bound) > limit and search.improve(dual.bound):
         n_rounds += 1
     n_rounds += dual.n_rounds
-    return _solution(search.choices, search.value, dual.bound, dual.multipliers / usable, limit, n_rounds)
+    return Solution.of(search.choices, search.value, dual.bound, limit, dual.multipliers / usable, n_rounds)
 
 
 def _fitting(share: FloatArray, value: FloatArray, dual: SmoothDual) -> IntArray | None:
@@ -407,16 +407,3 @@ def _capacities(capacities: ArrayLike) -> FloatArray:
     fine = bool((np.isfinite(capacity) & (capacity >= 0)).all())
     require(fine, "`capacities` must be finite and not negative", f"{capacity}", "Leave out what is unlimited.")
     return capacity
-
-
-def _solution(
-    choices: IntArray, value: float, bound: float, multipliers: FloatArray, limit: float, n_rounds: int
-) -> Solution:
-    return Solution(
-        status=status_of(value, bound, limit),
-        choices=choices,
-        value=value,
-        bound=max(bound, value),
-        multipliers=multipliers,
-        n_rounds=n_rounds,
-    )

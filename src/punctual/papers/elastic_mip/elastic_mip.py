@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
 from typing import Literal
 
 import numpy as np
@@ -118,9 +118,7 @@ class _Round:
         per_unit = PARTS if self._nodes is None else 1
         units: FloatArray = costs / per_unit
         values = values_of(self._standing(units, table.rates), table.rates, policy.objective, policy.interval_s)
-        carried = self._builder.carry.get("price")
-        price = carried if isinstance(carried, float) and 0 <= carried < inf else None
-        solution = self._problem.solve(values, self._allowed(), policy.gap_limit, price=price, costs=costs)
+        solution = self._problem.solve(values, self._allowed(), policy.gap_limit, costs=costs)
         if solution.status == "infeasible":
             return self._builder.build()
         self._problem.lay_out(solution.choices, None if self._nodes is None else self._nodes.room)
@@ -227,11 +225,9 @@ class _Round:
         self._builder.explain(candidate.view, Reason("waits", text, facts))
 
     def _finished(self, solution: Solution, objective: float) -> Plan:
-        prices = solution.multipliers.tolist()
-        carry = {"price": prices[0]} if len(prices) == 1 and isfinite(prices[0]) else {}
-        plan = self._builder.build(**carry)
+        plan = self._builder.build()
         # If the capacity suffices for all, time alone changes nothing.
-        again_at = self._at + self._policy.interval_s if any(prices) else None
+        again_at = self._at + self._policy.interval_s if solution.multipliers.any() else None
         return replace(
             plan,
             bound=solution.bound,

@@ -16,7 +16,7 @@ from punctual.policies._hardware import Hardware
 from punctual.policies._jobs import least, n_workers, never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._plan_builder import PlanBuilder, Space
-from punctual.policies._repair import apply_demands, repair
+from punctual.policies._repair import all_waiting, apply_demands, repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Greedy(PolicyBase):
         idle = repair(builder)
         apply_demands(builder)
         allocation = _Allocation(builder)
-        waiting = sorted((*snapshot.waiting, *idle), key=seniority) if idle else snapshot.waiting
+        waiting = all_waiting(builder, idle)
         allocation.admit(waiting)
         allocation.hand_out()
         lay_out(builder, [(job.view, job.n_before, job.n) for job in allocation.changed()])

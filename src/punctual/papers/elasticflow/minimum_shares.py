@@ -13,11 +13,11 @@ from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.units import span
-from punctual.policies._configurations import counts_on_kind
+from punctual.policies._configurations import Pool, counts_on_kind
 from punctual.policies._hardware import JobRates
 from punctual.policies._jobs import n_workers, never_fits, seniority
 from punctual.policies._plan_builder import PlanBuilder
-from punctual.policies._reservations import Pool, ReservationLedger, ReservationRequest
+from punctual.policies._reservations import ReservationLedger, ReservationRequest
 from punctual.solvers.timeline import Levels, Share, Timeline
 
 #: A job's amounts over time: pairs of instant and amount.

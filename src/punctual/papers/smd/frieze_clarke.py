@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from punctual.core.errors import InvalidSpec
-from punctual.solvers.solution import BoolArray, FloatArray, Solution, status_of
+from punctual.solvers.solution import BoolArray, FloatArray, Solution
 
 _WHERE = "the packing problem"
 #: A basic variable this close to 1 is 1.
@@ -85,6 +85,9 @@ def _relaxed(
         return base, fixed
     # The dual simplex method: its solution is basic, which the guarantee needs.
     answer = linprog(-profit[open_to], A_ub=cost[open_to].T, b_ub=left, bounds=(0, 1), method="highs-ds")
+    # HiGHS gave up: the fixed jobs fit, and the others are worth no more than all of them together.
+    if answer.x is None:
+        return base + float(profit[open_to].sum()), fixed
     rounded = fixed.copy()
     rounded[np.flatnonzero(open_to)[answer.x >= _WHOLE]] = True
     return base - float(answer.fun), rounded
@@ -95,14 +98,7 @@ def _packing(profit: FloatArray, admitted: BoolArray, bound: float, n_programmes
     bound = max(bound, value)
     if bound - value <= _PROVEN_FRAC * bound:
         bound = value
-    return Solution(
-        status=status_of(value, bound, 0.0),
-        choices=admitted,
-        value=value,
-        bound=bound,
-        multipliers=np.empty(0),
-        n_rounds=n_programmes,
-    )
+    return Solution.of(admitted, value, bound, n_rounds=n_programmes)
 
 
 def _checked(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:

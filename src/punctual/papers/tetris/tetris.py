@@ -62,7 +62,7 @@ class Tetris(PolicyBase):
         """Return the requests of the waiting jobs, in order of submission."""
         requests = []
         for view in sorted(views, key=seniority):
-            request = builder.hardware.request(view, self.size)
+            request = builder.hardware.requests[self.size](view)
             if request is None:
                 builder.explain(view, never_fits(view))
             elif view.status != "stopping":
