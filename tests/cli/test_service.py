@@ -461,7 +461,7 @@ def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service
 
 def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUNCTUAL_HOME", "/home/a user/runs")
-    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/key"), tls_cert=Path("/cert"), host_names=["a", "b"])
+    http = HttpOptions(address="127.0.0.1:80", tls_key="/key", tls_cert="/cert", host_names=["a", "b"])
     lines = unit(HostOptions(policy="fifo"), http).splitlines()
     command = next(line for line in lines if line.startswith("ExecStart="))
     assert command.endswith(
@@ -474,7 +474,7 @@ def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatc
 
 def test_the_unit_for_systemd_has_paths_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/opt/50%/a$b/python")
-    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/a%h$b.pem"), tls_cert=Path("/cert"), allow_plain=True)
+    http = HttpOptions(address="127.0.0.1:80", tls_key="/a%h$b.pem", tls_cert="/cert", allow_plain=True)
     command = next(line for line in unit(HostOptions(), http).splitlines() if line.startswith("ExecStart="))
     assert command.startswith("ExecStart='/opt/50%%/a$b/python' ")
     assert "'/a%%h$$b.pem'" in command

@@ -8,29 +8,12 @@ from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 
 from punctual import __version__
-from punctual.api import (
-    budget_routes,
-    cluster_routes,
-    event_routes,
-    job_routes,
-    log_routes,
-    problems,
-    quote_routes,
-)
+from punctual.api import budget_routes, cluster_routes, event_routes, job_routes, log_routes, problems
 from punctual.api.context import ServiceContext
 from punctual.client.schema import Problem
 from punctual.core.errors import InvalidSpec, did_you_mean
 
 PREFIX = "/v1"
-
-_ROUTES = (
-    job_routes,
-    quote_routes,
-    log_routes,
-    event_routes,
-    cluster_routes,
-    budget_routes,
-)
 
 _DESCRIPTION = (
     "Trainings that finish on time. Durations and times are written as on the command line; names are those of "
@@ -67,8 +50,9 @@ def make_app(context: ServiceContext) -> FastAPI:
         ],
     )
     app.state.context = context
-    for routes in _ROUTES:
-        app.include_router(routes.router, prefix=PREFIX)
+    of_others = (log_routes, event_routes, cluster_routes, budget_routes)
+    for router in (job_routes.router, job_routes.quotes, *(routes.router for routes in of_others)):
+        app.include_router(router, prefix=PREFIX)
     problems.install(app)
     return app
 

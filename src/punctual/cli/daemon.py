@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from punctual.api.http_options import NO_HTTP, HttpOptions
+from punctual.api.http_options import NO_HTTP
 from punctual.cli._options import JobsAtOnce
 from punctual.cli.up import Policy, serve
 from punctual.daemon.daemon_request import DaemonRequest
@@ -21,5 +21,5 @@ def daemon(
     """Run the daemon in this terminal, until its last job has ended. Other commands start it by themselves."""
     options = HostOptions(actuator=actuator, policy=policy, shared=True, jobs_at_once=jobs_at_once)
     options.check()
-    http = HttpOptions(address=NO_HTTP).as_fields() if stay else None
+    http = {"address": NO_HTTP} if stay else None
     raise typer.Exit(serve(DaemonRequest(options=options, stays=stay, http=http), as_json=as_json))

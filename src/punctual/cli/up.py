@@ -5,6 +5,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -150,8 +151,8 @@ def up(
     options.check()
     http = HttpOptions(
         address=listen,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
+        tls_cert=None if tls_cert is None else str(tls_cert.absolute()),
+        tls_key=None if tls_key is None else str(tls_key.absolute()),
         host_names=host_name or (),
         allow_plain=allow_plain,
         otel=otel,
@@ -165,7 +166,7 @@ def up(
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     notify.hand_on()
-    request = DaemonRequest(options=options, stays=True, http=http.as_fields())
+    request = DaemonRequest(options=options, stays=True, http=asdict(http))
     if detach:
         _tell(start_daemon(request), as_json=as_json)
         write_error(*([] if listen is not None else notice_without_http()), log_notice())
