@@ -26,11 +26,12 @@ class _Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, which is cached."""
-        is_new = self.openapi_schema is None
-        document = super().openapi()
-        if is_new:
-            document["components"]["schemas"].update(_schemas_of_problem())
-        return document
+        if (
+            self.openapi_schema is None
+        ):  # it lacks the schema of `Problem`, which no route has as its model, and of its parts
+            schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+            super().openapi()["components"]["schemas"].update({**schema.pop("$defs", {}), "Problem": schema})
+        return super().openapi()
 
 
 def make_app(context: ServiceContext) -> FastAPI:
@@ -69,9 +70,3 @@ async def _check_query(request: Request) -> None:
 
 def _operation_id(route: APIRoute | BaseRoute) -> str:
     return str(getattr(route, "name", ""))
-
-
-def _schemas_of_problem() -> dict[str, Any]:
-    """Return the schema of `Problem`, which no route has as its model, and those of its parts."""
-    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
-    return {**schema.pop("$defs", {}), "Problem": schema}

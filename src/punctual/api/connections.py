@@ -173,11 +173,8 @@ def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None
 
 
 def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Server:
-    connection = type(
-        "Connection",
-        (OwnConnection if endpoint.tokens is None else TimedConnection,),
-        {"request_s": context.limits.request_s},
-    )
+    kind = OwnConnection if endpoint.tokens is None else TimedConnection
+    connection = type("Connection", (kind,), {"request_s": context.limits.request_s})
     guarded: ASGIApp = RequestGuard(app, context.limits, context.rate, endpoint.tokens, endpoint.host_names)
     if context.tracer is not None:
         guarded = traced(guarded, context.tracer)
