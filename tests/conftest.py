@@ -79,7 +79,7 @@ def environment_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(autouse=True)
-def home_of_its_own(
+def home(
     environment_of_its_own: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Give each test a home of Punctual that no other test and no user has; it is made by whoever needs it."""

@@ -13,7 +13,7 @@ PATIENCE_S = 200.0
 def wait_until(look: Callable[[], T], holds: Callable[[T], bool] = bool, pause_s: float = 0.02) -> T:
     """Call `look` until `holds` accepts what it returns, and return that.
 
-    What is waited for needs the processor too: looks take at most a quarter of the time, or follow each other after half a
+    What is waited for needs the processor too: looks take at most a tenth of the time, or follow each other after half a
     second.
     """
     give_up_at = time.monotonic() + PATIENCE_S
@@ -23,4 +23,4 @@ def wait_until(look: Callable[[], T], holds: Callable[[T], bool] = bool, pause_s
             return seen
         now = time.monotonic()
         assert now < give_up_at, f"still {seen!r} after {PATIENCE_S:.0f} s"
-        time.sleep(max(pause_s, min(3 * (now - begun_at), 0.5)))
+        time.sleep(max(pause_s, min(9 * (now - begun_at), 0.5)))

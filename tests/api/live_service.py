@@ -80,7 +80,6 @@ class Caller:
     """Sends requests to a service's address, exactly as they are said."""
 
     def __init__(self, served: ServedAddress, token: str | None) -> None:
-        assert served.url is not None
         self.place = urlsplit(served.url)
         self.token = token
 

@@ -284,41 +284,37 @@ def test_idempotency_keys_are_those_of_the_token_and_not_of_its_name(service: Li
     assert anew.post("/jobs", asked, key).json()["name"] == second.json()["name"]
 
 
-@pytest.mark.parametrize("host", ["example.org", "example.org:4747", "127.0.0.1.example.org", "", "[::1", "0x7f.1"])
-def test_another_name_is_refused(service: LiveService, host: str) -> None:
+def test_another_name_is_refused(service: LiveService) -> None:
     """A page whose name was pointed here reads nothing."""
-    reply = service.caller.get("/jobs", {"Host": host})
-    assert reply.status in {400, 403}
-    assert service.caller.get("/jobs", {"Host": "LOCALHOST:1"}).status == 200
+    for host in ["example.org", "example.org:4747", "127.0.0.1.example.org", "", "[::1", "0x7f.1"]:
+        reply = service.caller.get("/jobs", {"Host": host})
+        assert reply.status in {400, 403}
+        assert service.caller.get("/jobs", {"Host": "LOCALHOST:1"}).status == 200
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_a_page_of_another_origin_is_refused(service: LiveService) -> None:
+    for headers in [
         {"Origin": "https://example.org"},
         {"Origin": "null"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Origin": "http://127.0.0.1"},
-    ],
-)
-def test_a_page_of_another_origin_is_refused(service: LiveService, headers: dict[str, str]) -> None:
-    for reply in (service.caller.get("/jobs", headers), service.caller.post("/jobs", {"program": program()}, headers)):
-        assert reply.status == 403
-        assert "Access-Control-Allow-Origin" not in reply.headers
-    assert service.host.jobs() == ()
+    ]:
+        for reply in (
+            service.caller.get("/jobs", headers),
+            service.caller.post("/jobs", {"program": program()}, headers),
+        ):
+            assert reply.status == 403
+            assert "Access-Control-Allow-Origin" not in reply.headers
+        assert service.host.jobs() == ()
 
 
-@pytest.mark.parametrize(
-    ("path", "destination", "status"), [("/", "document", 200), ("/", "iframe", 403), ("/v1/jobs", "document", 403)]
-)
-def test_a_link_to_the_page_on_another_page_can_be_followed(
-    service: LiveService, path: str, destination: str, status: int
-) -> None:
-    connection = http.client.HTTPConnection(service.served.url.removeprefix("http://"), timeout=PATIENCE_S)
-    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": destination}
-    connection.request("GET", path, headers={**headers, "Authorization": f"Bearer {service.caller.token}"})
-    assert connection.getresponse().status == status
-    connection.close()
+def test_a_link_to_the_page_on_another_page_can_be_followed(service: LiveService) -> None:
+    for path, destination, status in [("/", "document", 200), ("/", "iframe", 403), ("/v1/jobs", "document", 403)]:
+        connection = http.client.HTTPConnection(service.served.url.removeprefix("http://"), timeout=PATIENCE_S)
+        headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": destination}
+        connection.request("GET", path, headers={**headers, "Authorization": f"Bearer {service.caller.token}"})
+        assert connection.getresponse().status == status
+        connection.close()
 
 
 def test_no_other_origin_is_allowed_beforehand(service: LiveService) -> None:
@@ -327,26 +323,26 @@ def test_no_other_origin_is_allowed_beforehand(service: LiveService) -> None:
     assert "Access-Control-Allow-Origin" not in reply.headers
 
 
-@pytest.mark.parametrize("path", ["/jobs", "/openapi.json", "/events", "/metrics"])
-def test_head_is_answered_as_get_without_the_body(service: LiveService, path: str) -> None:
+def test_head_is_answered_as_get_without_the_body(service: LiveService) -> None:
     """Also of a stream, which would never end."""
-    head = service.caller.send("HEAD", path)
-    assert (head.status, head.body) == (200, b"")
-    if path != "/events":
-        got = service.caller.get(path)
-        assert [head.headers[name] for name in ("Content-Type", "Content-Length")] == [
-            got.headers[name] for name in ("Content-Type", "Content-Length")
-        ]
-    assert service.caller.send("HEAD", "/quote").headers["Allow"] == "POST"
+    for path in ["/jobs", "/openapi.json", "/events", "/metrics"]:
+        head = service.caller.send("HEAD", path)
+        assert (head.status, head.body) == (200, b"")
+        if path != "/events":
+            got = service.caller.get(path)
+            assert [head.headers[name] for name in ("Content-Type", "Content-Length")] == [
+                got.headers[name] for name in ("Content-Type", "Content-Length")
+            ]
+        assert service.caller.send("HEAD", "/quote").headers["Allow"] == "POST"
 
 
-@pytest.mark.parametrize("target", ["http://127.0.0.1:1/v1/jobs", "*", "example.org:443"])
-def test_a_request_to_a_proxy_is_refused_in_words(service: LiveService, target: str) -> None:
-    connection = http.client.HTTPConnection(service.served.url.removeprefix("http://"), timeout=PATIENCE_S)
-    connection.request("GET", target, headers={"Authorization": f"Bearer {service.caller.token}"})
-    reply = connection.getresponse()
-    assert (reply.status, "this service is no proxy" in json.load(reply)["detail"]) == (400, True)
-    connection.close()
+def test_a_request_to_a_proxy_is_refused_in_words(service: LiveService) -> None:
+    for target in ["http://127.0.0.1:1/v1/jobs", "*", "example.org:443"]:
+        connection = http.client.HTTPConnection(service.served.url.removeprefix("http://"), timeout=PATIENCE_S)
+        connection.request("GET", target, headers={"Authorization": f"Bearer {service.caller.token}"})
+        reply = connection.getresponse()
+        assert (reply.status, "this service is no proxy" in json.load(reply)["detail"]) == (400, True)
+        connection.close()
 
 
 def test_a_body_whose_length_is_told_in_two_ways_is_refused(service: LiveService) -> None:
@@ -544,8 +540,6 @@ def test_services_for_different_processors_run_beside_each_other_and_the_first_h
             assert [Caller(served, token).get("/health").json()["host"] for served in (first, second)] == ["one", "two"]
             assert Client().health().host == "one"
         assert Client().health().host == "one"
-        with pytest.raises(InvalidSpec, match="must be free"), serve(two, None):
-            pass  # nobody could reach it
 
 
 def test_the_socket_of_a_service_in_another_container_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -579,9 +573,6 @@ def test_other_addresses_need_tls_or_a_flag() -> None:
             pass
         with serve(host, "0.0.0.0:0", allow_plain=True) as served:
             assert served.url.startswith("http://0.0.0.0:")
-        with serve(host, None) as served:
-            assert served.url is None
-            assert Client().health().status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -638,7 +629,7 @@ def test_who_does_not_agree_on_keys_is_counted_and_sent_away(tls: Tls) -> None:
 
 def test_with_a_certificate_what_is_sent_is_encrypted(tls: Tls) -> None:
     with live_service(tls=tls) as service:
-        url = str(service.served.url)
+        url = service.served.url
         assert url.startswith("https://")
         assert Client(url, ca_file=tls.certificate).health().caller == "owner"
         with pytest.raises(ServiceFailed, match="certificate"):

@@ -1,12 +1,10 @@
 """What the service keeps of answers is what it would make anew."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-from tests.api.live_service import LiveService, live_service, program
+from tests.api.live_service import LiveService, program
 from tests.history.scene import chain
 from tests.waiting import wait_until
 
@@ -21,12 +19,6 @@ from punctual.history.judge import Wait
 from punctual.request.deadlines import Now
 
 A = JobId("a")
-
-
-@pytest.fixture
-def service() -> Iterator[LiveService]:
-    with live_service() as live:
-        yield live
 
 
 def test_texts_of_a_job_are_made_again_only_once_something_has_changed(service: LiveService) -> None:

@@ -17,7 +17,7 @@ from tests.api.live_service import LiveService, live_service, program
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual import registry
-from punctual.api.quote_routes import quote_answer
+from punctual.api.job_routes import quote_answer
 from punctual.client.client import Client, ServiceFailed
 from punctual.core.codec import decode_fields
 from punctual.core.events import (
@@ -100,25 +100,24 @@ def test_what_is_wrong_is_told_in_four_parts_with_its_place(service: LiveService
     assert service.host.jobs() == ()
 
 
-@pytest.mark.parametrize("number", ["1e999", "-1e999", "Infinity", "NaN", "1e308", '"inf"'])
-def test_no_number_that_is_infinite_or_none_is_taken(service: LiveService, number: str) -> None:
-    kind = {"Content-Type": "application/json"}
-    for name in ("weight", "steps", "retries", "deadline", "cores", "workers", "margin"):
-        body = json.dumps({"program": program(), name: "PLACE"}).replace('"PLACE"', number)
-        reply = service.caller.send("POST", "/jobs", body.encode(), kind)
-        assert 400 <= reply.status < 500, (name, reply.body)
-    reply = service.caller.post("/jobs", {"program": program(), "until": f"loss<{number}"})
-    assert reply.status == (201 if number == "1e308" else 422), reply.body
-    body = json.dumps({"name": "fifo", "parameters": {"size": "PLACE"}}).replace('"PLACE"', number)
-    assert 400 <= service.caller.send("PUT", "/policy", body.encode(), kind).status < 500
-    jobs = service.caller.get("/jobs")
-    json.loads(jobs.body, parse_constant=pytest.fail)
-    assert len(jobs.json()["jobs"]) <= 1
+def test_no_number_that_is_infinite_or_none_is_taken(service: LiveService) -> None:
+    for number in ["1e999", "-1e999", "Infinity", "NaN", "1e308", '"inf"']:
+        kind = {"Content-Type": "application/json"}
+        for name in ("weight", "steps", "retries", "deadline", "cores", "workers", "margin"):
+            body = json.dumps({"program": program(), name: "PLACE"}).replace('"PLACE"', number)
+            reply = service.caller.send("POST", "/jobs", body.encode(), kind)
+            assert 400 <= reply.status < 500, (name, reply.body)
+        reply = service.caller.post("/jobs", {"program": program(), "until": f"loss<{number}"})
+        assert reply.status == (201 if number == "1e308" else 422), reply.body
+        body = json.dumps({"name": "fifo", "parameters": {"size": "PLACE"}}).replace('"PLACE"', number)
+        assert 400 <= service.caller.send("PUT", "/policy", body.encode(), kind).status < 500
+        jobs = service.caller.get("/jobs")
+        json.loads(jobs.body, parse_constant=pytest.fail)
+        assert len(jobs.json()["jobs"]) <= 1
 
 
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
+def test_what_cannot_be_a_job_is_refused(service: LiveService) -> None:
+    for asked, field in [
         ({}, "/program"),
         ({"program": []}, "/program"),
         ({"program": ["a\0b"]}, "/program/0"),
@@ -131,14 +130,12 @@ def test_no_number_that_is_infinite_or_none_is_taken(service: LiveService, numbe
         ({"program": ["a"], "inheritEnv": ["NOT_THERE"]}, "/inheritEnv"),
         ({"program": ["a"], "name": "../a"}, "/name"),
         ({"program": ["a"], "name": "\ud800"}, "/name"),
-    ],
-)
-def test_what_cannot_be_a_job_is_refused(service: LiveService, asked: object, field: str | None) -> None:
-    reply = service.caller.post("/jobs", asked)
-    assert reply.status == 422, reply.body
-    told = reply.json()
-    assert field is None or field in {fault.get("field") for fault in (told, *told["others"])}
-    assert b"s3cret" not in reply.body
+    ]:
+        reply = service.caller.post("/jobs", asked)
+        assert reply.status == 422, reply.body
+        told = reply.json()
+        assert field is None or field in {fault.get("field") for fault in (told, *told["others"])}
+        assert b"s3cret" not in reply.body
 
 
 def test_jobs_are_listed_by_filters_and_in_pages(service: LiveService, tmp_path: Path) -> None:
@@ -217,23 +214,20 @@ def test_the_policy_is_changed_and_the_journal_says_by_whom(service: LiveService
     assert [(message.policy, message.by) for message in changes] == [("fifo", "token 'owner'")]
 
 
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
+def test_what_cannot_be_a_policy_is_refused(service: LiveService) -> None:
+    for asked, field in [
         ({"name": "fifi"}, "/name"),
         ({"name": "fifo", "parameters": {"depth": 2}}, "/parameters"),
         ({"name": "fifo", "parameters": {"size": "no size"}}, "/parameters"),
         ({"name": "fifo", "parameters": {"size": {"deep": {}}}}, "/parameters/size"),
         ({"policy": "fifo"}, "/name"),
-    ],
-)
-def test_what_cannot_be_a_policy_is_refused(service: LiveService, asked: object, field: str) -> None:
-    reply = service.caller.send("PUT", "/policy", asked)
-    assert reply.status == 422, reply.body
-    told = reply.json()
-    assert all(told[part] for part in ("must", "got", "where", "remedy"))
-    assert any(fault["field"].startswith(field) for fault in (told, *told["others"]))
-    assert service.host.policy == "proportional"
+    ]:
+        reply = service.caller.send("PUT", "/policy", asked)
+        assert reply.status == 422, reply.body
+        told = reply.json()
+        assert all(told[part] for part in ("must", "got", "where", "remedy"))
+        assert any(fault["field"].startswith(field) for fault in (told, *told["others"]))
+        assert service.host.policy == "proportional"
 
 
 def test_a_change_is_logged_in_words(service: LiveService, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -304,13 +298,13 @@ def test_what_is_wrong_within_a_job_to_be_quoted_is_named_and_its_secrets_are_no
     assert b"4711" not in secret.body
 
 
-@pytest.mark.parametrize(
-    ("policy", "field"),
-    [({"name": "fifi"}, "/policy"), ({"name": "fifo", "parameters": {"no": 1}}, "/policy/parameters")],
-)
-def test_what_is_wrong_within_a_policy_to_be_tried_is_named(service: LiveService, policy: object, field: str) -> None:
-    told = service.caller.post("/what-if", {"policy": policy})
-    assert (told.status, told.json()["field"]) == (422, field)
+def test_what_is_wrong_within_a_policy_to_be_tried_is_named(service: LiveService) -> None:
+    for policy, field in [
+        ({"name": "fifi"}, "/policy"),
+        ({"name": "fifo", "parameters": {"no": 1}}, "/policy/parameters"),
+    ]:
+        told = service.caller.post("/what-if", {"policy": policy})
+        assert (told.status, told.json()["field"]) == (422, field)
 
 
 def test_a_quote_says_the_same_over_http_as_beside_a_terminal() -> None:
@@ -500,18 +494,17 @@ def test_metrics_are_not_rounded(service: LiveService) -> None:
     assert line in service.caller.get("/metrics").body.decode().splitlines()
 
 
-@pytest.mark.parametrize(
-    ("path", "meant"),
-    [("/jobs?stat=running", "state"), ("/jobs/a/logs?folow=true", "follow"), ("/jobs/a/why?lats=3", "last")],
-)
-def test_a_parameter_that_a_route_does_not_have_is_refused_with_the_one_that_was_meant(
-    service: LiveService, path: str, meant: str
-) -> None:
+def test_a_parameter_that_a_route_does_not_have_is_refused_with_the_one_that_was_meant(service: LiveService) -> None:
     service.caller.post("/jobs", {"program": program(), "name": "a"})
-    refused = service.caller.get(path)
-    assert refused.status == 422
-    assert refused.json()["remedy"].startswith(f"Did you mean `{meant}`?")
-    assert "Known: none" in service.caller.get("/health?verbose=1").json()["remedy"]
+    for path, meant in [
+        ("/jobs?stat=running", "state"),
+        ("/jobs/a/logs?folow=true", "follow"),
+        ("/jobs/a/why?lats=3", "last"),
+    ]:
+        refused = service.caller.get(path)
+        assert refused.status == 422
+        assert refused.json()["remedy"].startswith(f"Did you mean `{meant}`?")
+        assert "Known: none" in service.caller.get("/health?verbose=1").json()["remedy"]
 
 
 def test_a_host_that_leaves_takes_no_changes(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,10 +515,10 @@ def test_a_host_that_leaves_takes_no_changes(service: LiveService, monkeypatch: 
     assert service.caller.get("/health").json()["status"] == "leaving"
 
 
-@pytest.mark.parametrize("path", ["/jobs/none", "/jobs/none/why", "/jobs/none/logs", "/nothing", "/jobs/..%2f..%2fetc"])
-def test_what_is_not_there_is_404(service: LiveService, path: str) -> None:
-    reply = service.caller.get(path)
-    assert (reply.status, reply.headers["Content-Type"]) == (404, "application/problem+json")
+def test_what_is_not_there_is_404(service: LiveService) -> None:
+    for path in ["/jobs/none", "/jobs/none/why", "/jobs/none/logs", "/nothing", "/jobs/..%2f..%2fetc"]:
+        reply = service.caller.get(path)
+        assert (reply.status, reply.headers["Content-Type"]) == (404, "application/problem+json")
 
 
 # Idempotency.

@@ -10,34 +10,29 @@ from tests.api.live_service import LiveService, program
 from punctual.daemon import runs
 from punctual.daemon.run_folder import RunFolder
 
+SHORTAGES: list[tuple[Callable[[], Exception], str]] = [
+    (lambda: OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "a descriptor"),
+    (lambda: OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "a process"),
+    (lambda: RuntimeError("can't start new thread"), "a process"),
+    (MemoryError, "memory"),
+]
 
-@pytest.mark.parametrize(
-    ("error", "what"),
-    [
-        (lambda: OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "a descriptor"),
-        (lambda: OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "a process"),
-        (lambda: RuntimeError("can't start new thread"), "a process"),
-        (MemoryError, "memory"),
-    ],
-)
+
 @pytest.mark.parametrize(("place", "name"), [(runs, "_runs_in"), (RunFolder, "record_submitted")])
 def test_a_request_is_to_be_made_again_later(
-    service: LiveService,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Callable[[], Exception],
-    what: str,
-    place: object,
-    name: str,
+    service: LiveService, monkeypatch: pytest.MonkeyPatch, place: object, name: str
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise error()
+    for error, what in SHORTAGES:
 
-    with monkeypatch.context() as patch:
-        patch.setattr(place, name, refuse)
-        reply = service.caller.post("/jobs", {"program": program(), "name": "a"})
-    assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
-    assert reply.json()["detail"] == f"the service has to wait for {what}; jobs go on. Try again soon"
-    assert service.caller.post("/jobs", {"program": program(), "name": "a"}).status == 201
+        def refuse(*_: object, error: Callable[[], Exception] = error, **__: object) -> None:
+            raise error()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, refuse)
+            reply = service.caller.post("/jobs", {"program": program()})
+        assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
+        assert reply.json()["detail"] == f"the service has to wait for {what}; jobs go on. Try again soon"
+        assert service.caller.post("/jobs", {"program": program()}).status == 201
 
 
 def test_another_fault_is_no_shortage(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:

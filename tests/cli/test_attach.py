@@ -4,9 +4,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,14 +46,6 @@ PRINTING_PAUSED = (
         time.sleep(0.01)
 """
 )
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    made = Terminal(tmp_path)
-    yield made
-    made.close()
-    assert made.left_behind() == []
 
 
 def kill(terminal: Terminal, command: "subprocess.Popen[str]") -> None:

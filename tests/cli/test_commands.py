@@ -22,11 +22,6 @@ from punctual.daemon.runs import job_to_tell_of, open_jobs
 from punctual.journal.sqlite import SqliteJournal
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
-
-
 def test_the_version(terminal: Terminal) -> None:
     assert terminal.punctual("--version").stdout == f"punctual {__version__}\n"
 

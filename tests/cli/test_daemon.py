@@ -5,22 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from tests.cli.programs import PAUSING, Terminal, without_rights
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.executors.local.process_tree import state_of
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    made = Terminal(tmp_path)
-    yield made
-    made.close()
-    assert made.left_behind() == []
 
 
 def test_it_ends_with_its_last_job_and_there_is_one_of_it(terminal: Terminal) -> None:

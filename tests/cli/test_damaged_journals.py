@@ -20,7 +20,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined, ProgressReported
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
-from punctual.daemon.paths import HOME_VARIABLE, service_root
+from punctual.daemon.paths import service_root
 from punctual.daemon.run_folder import RunFolder, create_run
 from punctual.journal.sqlite import SqliteJournal
 
@@ -34,7 +34,7 @@ COMMANDS = [
     ["report", JOB, "--out", "report.png"],
     ["ps", "--all"],
     ["doctor", "--json"],
-    ["simulate", "--trace", JOB, *INLINE],
+    ["simulate", "--trace", JOB, "--policy", "fifo", *INLINE],
     ["quote", "--like", JOB, "--", "true"],
     ["clean", "--dry-run"],
 ]
@@ -108,7 +108,6 @@ def short(messages: list[Message]) -> list[Message]:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """A run of one job, which has ended; its journal is one file."""
-    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     made = create_run(JOB)
     with SqliteJournal(made.journal) as journal:
@@ -223,9 +222,8 @@ def test_a_journal_on_a_disk_that_is_read_only_is_read_with_what_its_write_ahead
 
 @pytest.mark.parametrize("data", [b"x" * 9000, b"SQLite format 3\0" + b"\xff" * 9000])
 def test_a_database_of_the_service_that_is_damaged_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: bytes
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes
 ) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     file = service_root() / "service.db"
     file.write_bytes(data)
     for words in (["token", "list"], ["token", "create", "a"], ["up", "--listen", "127.0.0.1:0"]):

@@ -1,7 +1,6 @@
 """A job ends under `punctual run` as it would end alone: Ctrl-C, SIGTERM, the signals of batch systems; live."""
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from subprocess import Popen
 
@@ -51,14 +50,6 @@ for i in punctual.track(range(10**6)):
     pathlib.Path("begun").touch()
 """
 )
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path)
-    yield terminal
-    terminal.close()
-    assert terminal.left_behind() == []
 
 
 def begun(terminal: Terminal, program: str, *options: str) -> "Popen[str]":

@@ -1,8 +1,5 @@
 """Trainings that end as users' trainings do: early, by a break, or cut out of an endless stream."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from tests.cli.programs import SPIN, Terminal, objects
 
@@ -31,14 +28,6 @@ for i in punctual.track(itertools.count(), total_steps=30):
 print("left after", i + 1, flush=True)
 """
 )
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    made = Terminal(tmp_path)
-    yield made
-    made.close()
-    assert made.left_behind() == []
 
 
 @pytest.mark.parametrize(("program", "n_steps"), [(EARLY, 41), (ENDLESS, 30)])

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +71,6 @@ def train(context):
 if __name__ == "__main__":
     punctual.elastic(train)
 """
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    made = Terminal(tmp_path)
-    yield made
-    made.close()
-    assert made.left_behind() == []
 
 
 def workers_of(pid: int) -> list[int]:

@@ -3,8 +3,6 @@
 import shlex
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.cli.programs import PAUSING, SPIN, Terminal, objects
@@ -65,14 +63,6 @@ for i in punctual.track(range(200)):
 print("trained", flush=True)
 """
 )
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path)
-    yield terminal
-    terminal.close()
-    assert terminal.left_behind() == []
 
 
 @pytest.mark.parametrize("script", [WORKING_ON, WORKING_AT_EXIT], ids=["at once", "at exit"])

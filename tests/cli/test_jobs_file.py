@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,6 @@ from punctual.request.job_options import JobOptions
 from punctual.request.jobs_file import read_jobs
 from punctual.request.submission import Submission
 from punctual.sim import scenario
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path)
-    yield terminal
-    terminal.close()
-    assert terminal.left_behind() == []
 
 
 def read(tmp_path: Path, text: str) -> list[Submission]:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from array import array
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fcntl import ioctl
@@ -20,14 +19,6 @@ from tests.cli.test_looking import TALKING
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.executors.local.output import write_or_discard
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path)
-    yield terminal
-    terminal.close()
-    assert terminal.left_behind() == []
 
 
 def close(process: subprocess.Popen[str]) -> None:

@@ -1,18 +1,12 @@
 """`punctual read`: what would be read from a log."""
 
 import json
-from pathlib import Path
 
 import pytest
 from tests.cli.programs import Terminal
 
 EPOCHS = "".join(f"Epoch [{e}/3], Step [{i}/60], Loss: 0.4\n" for e in (1, 2, 3) for i in range(10, 61, 10))
 BARS = "".join(f"\rMap: {i}%|#| {i}/100 [00:01<00:09, 9.0 examples/s]" for i in range(101)) + "\n"
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
 
 
 def log(terminal: Terminal, text: str) -> str:

@@ -6,7 +6,6 @@ On a busy machine a job lands late, whoever steers it: only that it did not land
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,14 +27,6 @@ from tests.cli.programs import (
     objects,
 )
 from tests.waiting import PATIENCE_S, wait_until
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path)
-    yield terminal
-    terminal.close()
-    assert terminal.left_behind() == []
 
 
 def assert_four_parts(text: str) -> None:

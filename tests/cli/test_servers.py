@@ -1,7 +1,5 @@
 """Jobs with parameter servers beside their workers: what the options say, and one run of them."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,14 +57,6 @@ def test_the_range_is_told_to_the_agent() -> None:
 def test_servers_need_workers_on_cores(workers: str | None, gpus: str | None) -> None:
     with pytest.raises(InvalidSpec, match="`--servers` must go with workers on cores"):
         worker_range(workers, gpus, None, "1")
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    made = Terminal(tmp_path)
-    yield made
-    made.close()
-    assert made.left_behind() == []
 
 
 def test_workers_and_a_server_train_under_the_command(terminal: Terminal) -> None:

@@ -19,13 +19,6 @@ from punctual.sim.study import Study, StudyProgress
 SMALL = ("--policy", "fifo", "--policy", "shortest-remaining", "--jobs", "30", "--seeds", "2", "--cluster", "2x4")
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Any:
-    terminal = Terminal(tmp_path)
-    yield terminal
-    terminal.close()
-
-
 def test_from_options_to_a_table_a_report_and_a_comparison(terminal: Terminal) -> None:
     done = terminal.punctual(
         "simulate", *SMALL, "--load", "1.4", "--deadlines", "uniform:1.2,4", "--save", "s.toml", "--export", "jobs.csv"

@@ -16,7 +16,6 @@ from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import create_run
 from punctual.journal.sqlite import SqliteJournal
 
@@ -110,10 +109,7 @@ def test_the_jobs_of_a_real_host_are_played_whose_journal_is_found_by_its_name(t
     assert "`--until` must be after `--from` and the first submission" in before.stderr
 
 
-def test_a_job_names_the_jobs_of_its_daemon_and_not_those_before_and_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+def test_a_job_names_the_jobs_of_its_daemon_and_not_those_before_and_after() -> None:
     run = create_run("daemon")
     with SqliteJournal(run.journal) as journal:
         for i, job in enumerate(("first", "second", "third")):

@@ -17,11 +17,6 @@ from punctual.daemon.host_options import ACTUATORS
 
 
 @pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
-
-
-@pytest.fixture
 def machine(tmp_path: Path) -> Iterator[SharedMachine]:
     made = SharedMachine(tmp_path)
     yield made

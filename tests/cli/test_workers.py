@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,14 +106,6 @@ def test_what_changes_have_cost_is_told() -> None:
     status = WorkerStatus(agent_pid=7, n_resizes=3, longest_stop_ns=420_000_000)
     assert worker_fields(status) == {"n_resizes": 3, "longest_stop_s": 0.42, "n_steps_redone": 0, "n_workers_lost": 0}
     assert workers_sentence(status) == " Its workers changed 3 times; training stood still for 420 ms at most."
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    made = Terminal(tmp_path)
-    yield made
-    made.close()
-    assert made.left_behind() == []
 
 
 def begin(terminal: Terminal, *options: str, n_epochs: int) -> "subprocess.Popen[str]":

@@ -12,11 +12,6 @@ from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PUNCTUAL_HOME", str(tmp_path / "home"))
-
-
 def told(folder: Path | None) -> list[str]:
     """What is told of a job that keeps its checkpoints in `folder`; not of the disk of this test itself."""
     submission = submission_of(

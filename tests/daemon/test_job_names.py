@@ -1,22 +1,15 @@
 """Names of jobs: each stands for one job, and who chose one gets it or is told."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
-from punctual.daemon import paths
 from punctual.daemon.joining import names_in
 from punctual.daemon.run_folder import RunFolder, create_run
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
 
 
 @pytest.fixture

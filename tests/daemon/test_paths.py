@@ -11,12 +11,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon import paths
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
 def test_they_are_this_user_s_alone(home: Path) -> None:
     for folder in (paths.runtime_root(), paths.state_root()):
         assert folder.is_relative_to(home)

@@ -14,7 +14,6 @@ from punctual.core.events import JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.daemon import paths
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions
@@ -30,12 +29,6 @@ from punctual.request.submission import submission_of
 
 DAY_S = 86_400.0
 EVERYTHING = RetentionLimits(age_s=-inf)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def end(run: RunFolder, job: str, *, age_s: float = 0.0, n_bytes: int = 0) -> None:

@@ -27,12 +27,6 @@ A = JobId("train-3f2a")
 GONE = {"pid": 2**22 + 1, "start_ticks": 1}
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
 def leave_behind(name: str, **record: object) -> RunFolder:
     """A run whose process is gone."""
     run = create_run(name)

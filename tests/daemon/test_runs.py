@@ -15,7 +15,6 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.daemon import paths
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
 from punctual.daemon.restore import give_up, resumed_host, sweep
 from punctual.daemon.retention import past_jobs
@@ -28,12 +27,6 @@ from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
 A = JobId("train-3f2a")
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def submitted(run: RunFolder, *jobs: str, n_retries: int | None = None, follower: str | None = None) -> None:

@@ -1,8 +1,11 @@
+"""Accelerate; its libraries are loaded where a test needs them: each worker of xdist collects all tests."""
+
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,14 +15,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import punctual
 from punctual.channel import GOAL_VARIABLE, Directives, ProgramState, SharedBlock
 
-pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
-
-from accelerate import Accelerator
-from accelerate.utils import DataLoaderConfiguration
-
-from punctual.integrations.accelerate import AcceleratedLoop
-
-pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
+pytestmark = [
+    pytest.mark.skipif(find_spec("accelerate") is None, reason="Accelerate is not installed (extra `adapters`)"),
+    pytest.mark.filterwarnings("ignore"),  # the library's own
+]
 
 
 def train(
@@ -30,6 +29,11 @@ def train(
     shuffled: list[float] | None = None,
 ) -> float:
     """Three epochs of four batches; the weight, which sums up what it has seen. `shuffled` gets the samples in their order."""
+    from accelerate import Accelerator
+    from accelerate.utils import DataLoaderConfiguration
+
+    from punctual.integrations.accelerate import AcceleratedLoop
+
     seeded = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)
     accelerator = Accelerator(cpu=True, dataloader_config=seeded)
     weight = torch.nn.Linear(1, 1, bias=False)
@@ -101,6 +105,10 @@ def test_a_loss_that_is_reached_ends_the_loop(page: SharedBlock, monkeypatch: py
 def test_a_training_does_not_go_on_from_a_checkpoint_of_another_one_in_its_script(
     page: SharedBlock, tmp_path: Path
 ) -> None:
+    from accelerate import Accelerator
+
+    from punctual.integrations.accelerate import AcceleratedLoop
+
     accelerator, model = Accelerator(cpu=True), torch.nn.Linear(1, 1)
     data = DataLoader(TensorDataset(torch.ones(4, 1)), batch_size=1)
     steps = []

@@ -1,4 +1,7 @@
+"""Transformers; it is loaded where a test needs it: each worker of xdist collects all tests."""
+
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +10,11 @@ import torch
 
 from punctual.channel import GOAL_VARIABLE, Directives, Fault, ProgramState, SharedBlock
 
-pytest.importorskip("transformers", reason="Transformers is not installed (extra `adapters`)")
-pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
-
-from transformers import Trainer, TrainerCallback, TrainingArguments
-
-from punctual.integrations.transformers import TransformersCallback, last_checkpoint
-
-pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
+MISSING = [name for name in ("transformers", "accelerate") if find_spec(name) is None]
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed (extra `adapters`): {', '.join(MISSING)}"),
+    pytest.mark.filterwarnings("ignore"),  # the library's own
+]
 
 N_STEPS, N_EPOCHS, N_EVALUATION = 4, 3, 2
 
@@ -28,21 +28,20 @@ class Model(torch.nn.Module):
         return {"loss": (self.weight * x).mean(), "logits": x}
 
 
-class At(TrainerCallback):
-    """Calls `do` with the number of each step before it."""
-
-    def __init__(self, do: Callable[[int], None]) -> None:
-        self.do = do
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.do(state.global_step + 1)
-
-
 def examples(n: int) -> list[dict[str, torch.Tensor]]:
     return [{"x": torch.ones(1), "labels": torch.ones(1)} for _ in range(n)]
 
 
-def train(folder: Path, at_step: Callable[[int], None] = lambda n: None, **options: Any) -> Trainer:
+def train(folder: Path, at_step: Callable[[int], None] = lambda n: None, **options: Any) -> Any:
+    """Train, and call `at_step` with the number of each step before it; the library's trainer."""
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    from punctual.integrations.transformers import TransformersCallback, last_checkpoint
+
+    class At(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            at_step(state.global_step + 1)
+
     settings: dict[str, Any] = {
         "num_train_epochs": N_EPOCHS, "per_device_train_batch_size": 2, "per_device_eval_batch_size": 1,
         "eval_strategy": "epoch", "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True,
@@ -52,7 +51,7 @@ def train(folder: Path, at_step: Callable[[int], None] = lambda n: None, **optio
     evaluated = settings.pop("eval_dataset", None) or examples(N_EVALUATION)
     trainer = Trainer(
         Model(), TrainingArguments(str(folder), **settings), train_dataset=dataset,
-        eval_dataset=evaluated, callbacks=[TransformersCallback(), At(at_step)],
+        eval_dataset=evaluated, callbacks=[TransformersCallback(), At()],
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     return trainer
@@ -179,5 +178,7 @@ def test_an_evaluation_of_the_script_is_a_phase_too(page: SharedBlock, tmp_path:
 
 
 def test_without_punctual_nothing_changes(tmp_path: Path) -> None:
+    from punctual.integrations.transformers import last_checkpoint
+
     assert train(tmp_path).state.global_step == 12
     assert last_checkpoint(tmp_path / "missing") is None

@@ -48,7 +48,7 @@ def test_a_token_that_is_put_into_the_address_of_an_open_page_is_used_and_taken_
 ) -> None:
     submitted(service, "named")
     page = reader.tab()
-    page.goto(str(service.served.url))
+    page.goto(service.served.url)
     expect(page.get_by_label("Token")).to_be_visible()
     page.goto(f"{service.served.url}/#token={service.caller.token}")
     expect(page.locator("#overview")).to_be_visible()
@@ -82,7 +82,7 @@ def test_the_page_goes_on_after_the_service_was_away(reader: Reader) -> None:
             expect(page.locator("#overview")).to_be_visible()
         expect(page.get_by_role("alert")).to_contain_text("does not answer")
         expect(page.locator("#heard")).to_contain_text("Last heard")
-        with serve(host, str(served.url).removeprefix("http://")) as again:
+        with serve(host, served.url.removeprefix("http://")) as again:
             submitted(LiveService(host, again, Caller(again, again.token_file.read_text().strip())), "later")
             expect(row(page, "later")).to_be_visible()
             expect(page.get_by_role("alert")).to_be_hidden()

@@ -109,7 +109,7 @@ def test_no_promise_is_broken_where_jobs_that_start_or_may_not_be_paused_keep_wh
     assert_kept(outcome(PromisesFirst(**parameters), jobs, *shape))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(12)))
 @pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0}, {}])
 def test_no_promise_is_broken_where_jobs_are_slower_on_several_nodes(parameters: dict[str, object], seed: int) -> None:
     jobs = tight_jobs(seed, 40, n_gpus=32, load=4.0, split_frac=0.7)

@@ -8,29 +8,12 @@ from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 
 from punctual import __version__
-from punctual.api import (
-    budget_routes,
-    cluster_routes,
-    event_routes,
-    job_routes,
-    log_routes,
-    problems,
-    quote_routes,
-)
+from punctual.api import budget_routes, cluster_routes, event_routes, job_routes, log_routes, problems
 from punctual.api.context import ServiceContext
 from punctual.client.schema import Problem
 from punctual.core.errors import InvalidSpec, did_you_mean
 
 PREFIX = "/v1"
-
-_ROUTES = (
-    job_routes,
-    quote_routes,
-    log_routes,
-    event_routes,
-    cluster_routes,
-    budget_routes,
-)
 
 _DESCRIPTION = (
     "Trainings that finish on time. Durations and times are written as on the command line; names are those of "
@@ -43,11 +26,12 @@ class _Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, which is cached."""
-        is_new = self.openapi_schema is None
-        document = super().openapi()
-        if is_new:
-            document["components"]["schemas"].update(_schemas_of_problem())
-        return document
+        if (
+            self.openapi_schema is None
+        ):  # it lacks the schema of `Problem`, which no route has as its model, and of its parts
+            schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+            super().openapi()["components"]["schemas"].update({**schema.pop("$defs", {}), "Problem": schema})
+        return super().openapi()
 
 
 def make_app(context: ServiceContext) -> FastAPI:
@@ -67,8 +51,9 @@ def make_app(context: ServiceContext) -> FastAPI:
         ],
     )
     app.state.context = context
-    for routes in _ROUTES:
-        app.include_router(routes.router, prefix=PREFIX)
+    of_others = (log_routes, event_routes, cluster_routes, budget_routes)
+    for router in (job_routes.router, job_routes.quotes, *(routes.router for routes in of_others)):
+        app.include_router(router, prefix=PREFIX)
     problems.install(app)
     return app
 
@@ -85,9 +70,3 @@ async def _check_query(request: Request) -> None:
 
 def _operation_id(route: APIRoute | BaseRoute) -> str:
     return str(getattr(route, "name", ""))
-
-
-def _schemas_of_problem() -> dict[str, Any]:
-    """Return the schema of `Problem`, which no route has as its model, and those of its parts."""
-    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
-    return {**schema.pop("$defs", {}), "Problem": schema}

@@ -10,15 +10,7 @@ from fastapi import APIRouter, Query
 from punctual.api.budget_cache import FloatArray
 from punctual.api.context import Context, ServiceContext
 from punctual.api.problems import Refused, answers
-from punctual.client.schema import (
-    BudgetCosts,
-    BudgetHistory,
-    BudgetShare,
-    JobCost,
-    PlannedCores,
-    PlannedCost,
-    PoolCost,
-)
+from punctual.client import schema
 from punctual.core.bill import PaidMachine
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import NOTHING
@@ -38,7 +30,7 @@ def budget_history(
     hours: Annotated[float, Query(ge=1 / 3600, le=24 * 31, description="How far back.")] = 1.0,
     points: Annotated[int, Query(ge=2, le=500, description="Into how many equal parts that is divided.")] = 200,
     node: Annotated[str | None, Query(max_length=256, description="Only this node's cores.")] = None,
-) -> BudgetHistory:
+) -> schema.BudgetHistory:
     """Show the cores that jobs held over time and those planned for them, and what machines cost."""
     host, now = context.host, context.host.clocks()
     edges_at = np.linspace(now.at - 3600.0 * hours, now.at, points + 1)
@@ -48,7 +40,7 @@ def budget_history(
     nodes = [each for each in host.nodes() if asked in (None, each.id)]
     if asked is not None and not (held or nodes):  # of one that has left is told what was held there
         raise Refused(404, f"there is no node '{visible(asked[:64])}'; `GET /v1/cluster` lists those that there are")
-    return BudgetHistory(
+    return schema.BudgetHistory(
         since=now.wall_of(float(edges_at[0])),
         until=now.wall,
         capacity_cores=sum(each.capacity.cores for each in nodes),
@@ -59,8 +51,8 @@ def budget_history(
 
 
 def _costs(
-    context: ServiceContext, edges_at: Sequence[float], now: Now, planned: Sequence[PlannedCores]
-) -> BudgetCosts | None:
+    context: ServiceContext, edges_at: Sequence[float], now: Now, planned: Sequence[schema.PlannedCores]
+) -> schema.BudgetCosts | None:
     """Return what machines of pools have cost, and what those that are there will; None: none has a price."""
     with context.budget.costs(now.at) as costs:
         bill, since_at = costs.bill, costs.since_at
@@ -69,7 +61,7 @@ def _costs(
         machines = bill.machines()
         until_at = _untils(context, machines, now, planned)
         pools = [
-            PoolCost(
+            schema.PoolCost(
                 pool=pool,
                 machines=len(nodes := [node for node, machine in machines.items() if machine.pool == pool]),
                 price_usd_per_hour=bill.price_usd_h(pool),
@@ -77,7 +69,7 @@ def _costs(
                 spent_before_usd=round(curve.usd(edges_at[:1])[0], 6),
                 spent_usd=round(bill.by_pool[pool], 6),
                 planned=[
-                    PlannedCost(usd_per_hour=machines[node].usd_h, until=now.wall_of(at))
+                    schema.PlannedCost(usd_per_hour=machines[node].usd_h, until=now.wall_of(at))
                     for node in nodes
                     if (at := until_at[node]) is not None and at > now.at
                 ],
@@ -86,7 +78,7 @@ def _costs(
         ]
         ends = [(machine, until_at[node]) for node, machine in machines.items() if machine.usd_h]
         further = [each.usd_h * max(0.0, at - each.paid_until_at) / HOUR_S for each, at in ends if at is not None]
-        return BudgetCosts(
+        return schema.BudgetCosts(
             since=now.wall_of(since_at),
             spent_usd=round(bill.total_usd, 6),
             expected_usd=round(sum(further), 6) if len(further) == len(ends) else None,
@@ -96,22 +88,24 @@ def _costs(
         )
 
 
-def _job_costs(context: ServiceContext, costs: CostHistory, edges_at: Sequence[float]) -> list[JobCost]:
+def _job_costs(context: ServiceContext, costs: CostHistory, edges_at: Sequence[float]) -> list[schema.JobCost]:
     """Return the jobs that hold a machine, and of the others the dearest."""
     by_job = costs.bill.by_job
     told = {job for machine in costs.bill.machines().values() for job in machine.jobs}
     told |= set(sorted(by_job, key=lambda job: -by_job[job])[:100])
-    jobs = list[JobCost]()
+    jobs = list[schema.JobCost]()
     for job in [job for job in costs.by_job if job in told]:
         spent_usd = context.host.spent_usd(job) or 0.0
         usd_h = map(sum, zip(*(curve.usd_h(edges_at) for curve in costs.by_job[job].values()), strict=True))
         is_known = is_same_cost(by_job[job], spent_usd)
-        jobs.append(JobCost(job=job, usd_per_hour=_rounded(usd_h) if is_known else None, spent_usd=round(spent_usd, 6)))
+        jobs.append(
+            schema.JobCost(job=job, usd_per_hour=_rounded(usd_h) if is_known else None, spent_usd=round(spent_usd, 6))
+        )
     return jobs
 
 
 def _untils(
-    context: ServiceContext, machines: Mapping[NodeId, PaidMachine], now: Now, planned: Sequence[PlannedCores]
+    context: ServiceContext, machines: Mapping[NodeId, PaidMachine], now: Now, planned: Sequence[schema.PlannedCores]
 ) -> dict[NodeId, float | None]:
     """Return the instant until which each machine stays: its jobs are done, or it is taken away. None: not known.
 
@@ -129,20 +123,24 @@ def _untils(
     return until_at
 
 
-def _shares(means: Mapping[JobId, FloatArray]) -> list[BudgetShare]:
+def _shares(means: Mapping[JobId, FloatArray]) -> list[schema.BudgetShare]:
     """Return the jobs that held most, in their order, and then all others as one."""
     # Jobs that are told one by one; the others, which held least, together.
     largest = set(sorted(means, key=lambda job: -means[job].sum())[:12])
-    shares = [BudgetShare(job=job, cores=_rounded(cores.tolist())) for job, cores in means.items() if job in largest]
+    shares = [
+        schema.BudgetShare(job=job, cores=_rounded(cores.tolist())) for job, cores in means.items() if job in largest
+    ]
     others = [cores for job, cores in means.items() if job not in largest]
-    return [*shares, BudgetShare(job=None, cores=_rounded(np.sum(others, axis=0).tolist()))] if others else shares
+    return (
+        [*shares, schema.BudgetShare(job=None, cores=_rounded(np.sum(others, axis=0).tolist()))] if others else shares
+    )
 
 
 def _rounded(parts: Iterable[float]) -> list[float]:
     return [round(part, 3) for part in parts]
 
 
-def _planned(context: ServiceContext, status: JobStatus, now: Now, node: NodeId | None) -> PlannedCores | None:
+def _planned(context: ServiceContext, status: JobStatus, now: Now, node: NodeId | None) -> schema.PlannedCores | None:
     """Estimate the cores that the job will hold from now on, if it stays where it is; None: none, or nothing is known of it.
 
     `node`: only those on this node. None: on all nodes.
@@ -164,4 +162,6 @@ def _planned(context: ServiceContext, status: JobStatus, now: Now, node: NodeId 
     if until_at <= now.at or left_core_s <= 0 or not there_frac:
         return None
     cores = there_frac * min(left_core_s / (until_at - now.at), status.spec.ceiling.cores)
-    return PlannedCores(job=status.id, cores=cores, until=now.wall_of(until_at), promised=promised_at is not None)
+    return schema.PlannedCores(
+        job=status.id, cores=cores, until=now.wall_of(until_at), promised=promised_at is not None
+    )

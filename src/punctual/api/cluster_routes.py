@@ -11,19 +11,7 @@ from punctual.api.guard import Caller
 from punctual.api.metrics_text import MEDIA_TYPE, metrics_text
 from punctual.api.problems import Refused, answers, within
 from punctual.api.standing import cluster_standing, wall_of
-from punctual.client.schema import (
-    ClusterStanding,
-    DrainRequest,
-    Health,
-    PolicyEntry,
-    PolicyList,
-    PolicyRequest,
-    PolicyStanding,
-    WhatIfAnswer,
-    WhatIfJob,
-    WhatIfOutcome,
-    WhatIfRequest,
-)
+from punctual.client import schema
 from punctual.core.errors import OptionChecks
 from punctual.core.ids import NodeId
 from punctual.request.deadlines import Now
@@ -34,24 +22,24 @@ from punctual.sim.what_if import SimulatedEnd, WhatIfFailed, what_if_apart
 router = APIRouter(tags=["cluster"])
 
 
-@router.get("/cluster", response_model=ClusterStanding, responses=answers())
+@router.get("/cluster", response_model=schema.ClusterStanding, responses=answers())
 async def cluster(context: Context) -> Response:
     """Show the nodes, and their held, free and promised resources."""
     return encoded(cluster_standing(context.host))
 
 
-@router.post("/nodes/{node}/drain", response_model=ClusterStanding, responses=answers(415))
-def drain(node: str, context: Context, caller: Operator, asked: DrainRequest | None = None) -> Response:
+@router.post("/nodes/{node}/drain", response_model=schema.ClusterStanding, responses=answers(415))
+def drain(node: str, context: Context, caller: Operator, asked: schema.DrainRequest | None = None) -> Response:
     """Have all jobs leave a node that is taken away soon; nothing is placed there any more."""
     context.check_takes_changes()
-    asked = asked or DrainRequest.model_validate({})
+    asked = asked or schema.DrainRequest.model_validate({})
     checks = OptionChecks()
     in_s = checks.read("in", parse_ahead_s, asked.in_, 0.0)
     checks.done()
     return _noted(context, caller, context.host.drain(node, in_s, by=str(caller)), f"is drained in {asked.in_}")
 
 
-@router.post("/nodes/{node}/undrain", response_model=ClusterStanding, responses=answers())
+@router.post("/nodes/{node}/undrain", response_model=schema.ClusterStanding, responses=answers())
 def undrain(node: str, context: Context, caller: Operator) -> Response:
     """Use a node again that was to be taken away."""
     context.check_takes_changes()
@@ -65,15 +53,10 @@ def _noted(context: ServiceContext, caller: Caller, node: NodeId, what: str) -> 
 
 
 @router.get("/policies", responses=answers())
-def policies(context: Context) -> PolicyList:
+def policies(context: Context) -> schema.PolicyList:
     """List the policies with their parameters."""
     active = context.host.policy
-    return PolicyList(
-        policies=[
-            PolicyEntry(name=name, summary=summary, parameters=dict(parameters), active=name == active)
-            for name, summary, parameters in _policies()
-        ]
-    )
+    return schema.PolicyList(policies=[each.model_copy(update={"active": each.name == active}) for each in _policies()])
 
 
 @router.get(
@@ -90,10 +73,10 @@ async def metrics(context: Context) -> Response:
 
 
 @router.get("/health", responses=answers())
-def health(context: Context, caller: Viewer) -> Health:
+def health(context: Context, caller: Viewer) -> schema.Health:
     """Show that the service answers, and the caller's name and role."""
     host = context.host
-    return Health(
+    return schema.Health(
         status="ok" if host.takes_changes else "leaving",
         version=__version__,
         host=host.run_folder.name,
@@ -104,19 +87,26 @@ def health(context: Context, caller: Viewer) -> Health:
 
 
 @cache
-def _policies() -> list[tuple[str, str, dict[str, str]]]:
-    names = registry.names("policies")
-    return [(name, registry.summary("policies", name), registry.parameters("policies", name)) for name in names]
+def _policies() -> list[schema.PolicyEntry]:
+    return [
+        schema.PolicyEntry(
+            name=name,
+            summary=registry.summary("policies", name),
+            parameters=registry.parameters("policies", name),
+            active=False,
+        )
+        for name in registry.names("policies")
+    ]
 
 
 @router.get("/policy", responses=answers())
-async def policy(context: Context) -> PolicyStanding:
+async def policy(context: Context) -> schema.PolicyStanding:
     """Show the policy that makes the plans, and its parameters."""
-    return PolicyStanding(name=context.host.policy, parameters=dict(context.host.policy_parameters), before=None)
+    return schema.PolicyStanding(name=context.host.policy, parameters=dict(context.host.policy_parameters), before=None)
 
 
 @router.put("/policy", responses=answers(415))
-def change_policy(asked: PolicyRequest, context: Context, caller: Operator) -> PolicyStanding:
+def change_policy(asked: schema.PolicyRequest, context: Context, caller: Operator) -> schema.PolicyStanding:
     """Make plans with another policy, or with other parameters; jobs go on meanwhile."""
     context.check_takes_changes()
     before = context.host.policy
@@ -126,11 +116,11 @@ def change_policy(asked: PolicyRequest, context: Context, caller: Operator) -> P
     checks.done()
     context.host.settle()
     note_change(caller, f"policy '{asked.name}' with {asked.parameters} took the place of '{before}'")
-    return PolicyStanding(name=asked.name, parameters=dict(asked.parameters), before=before)
+    return schema.PolicyStanding(name=asked.name, parameters=dict(asked.parameters), before=before)
 
 
 @router.post("/what-if", responses=answers(415))
-def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAnswer:
+def what_if(question: schema.WhatIfRequest, context: Context, _: Submitter) -> schema.WhatIfAnswer:
     """Simulate all jobs under another policy and the present one; nothing is changed.
 
     One question at a time is answered, and then none for as long as that took.
@@ -147,7 +137,7 @@ def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAn
         except WhatIfFailed as error:
             raise Refused(503, f"there is no answer just now: {error}", {"Retry-After": "5"}) from error
     jobs = [
-        WhatIfJob(
+        schema.WhatIfJob(
             job=job.job,
             deadline=wall_of(now, job.deadline_at),
             today=_outcome(job.today, now),
@@ -155,11 +145,11 @@ def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAn
         )
         for job in told.jobs
     ]
-    return WhatIfAnswer(since=now.wall_of(told.at), policy=told.policy, other=policy.name, jobs=jobs)
+    return schema.WhatIfAnswer(since=now.wall_of(told.at), policy=told.policy, other=policy.name, jobs=jobs)
 
 
-def _outcome(outcome: SimulatedEnd, now: Now) -> WhatIfOutcome:
-    return WhatIfOutcome(
+def _outcome(outcome: SimulatedEnd, now: Now) -> schema.WhatIfOutcome:
+    return schema.WhatIfOutcome(
         state=outcome.state,
         verdict=outcome.verdict,
         landed=wall_of(now, outcome.landed_at),

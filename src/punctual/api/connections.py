@@ -15,11 +15,12 @@ import uvicorn
 from h11 import ProtocolError
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from punctual.api.app import PREFIX, make_app
 from punctual.api.context import ServiceContext
-from punctual.api.guard import Application, Message, Receive, RequestGuard, Scope, Send
+from punctual.api.guard import RequestGuard
 from punctual.api.host_names import HostNames
 from punctual.api.limits import LimitedSocket
 from punctual.api.log_limit import LogLimit
@@ -33,7 +34,7 @@ _OF_SERVER = ("uvicorn.error", "asyncio", "punctual.api.guard", __name__)
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
-def traced(app: Application, tracer: Tracer) -> Application:
+def traced(app: ASGIApp, tracer: Tracer) -> ASGIApp:
     """Wrap `app` with a span for each request, a part of the caller's trace if the request names one."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,7 +64,7 @@ def traced(app: Application, tracer: Tracer) -> Application:
     return call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """A listening socket, and the callers that it admits; see `punctual.api.guard.RequestGuard`."""
 
@@ -134,7 +135,6 @@ def endpoints_served(context: ServiceContext, endpoints: Sequence[Endpoint]) -> 
         yield
     finally:
         context.is_closing.set()
-        context.signal.notify()
         for server in servers:
             server.should_exit = True
         thread.join()
@@ -173,14 +173,9 @@ def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None
 
 
 def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Server:
-    connection = type(
-        "Connection",
-        (OwnConnection if endpoint.tokens is None else TimedConnection,),
-        {"request_s": context.limits.request_s},
-    )
-    guarded: Application = RequestGuard(
-        app, context.limits, context.rate, tokens=endpoint.tokens, host_names=endpoint.host_names
-    )
+    kind = OwnConnection if endpoint.tokens is None else TimedConnection
+    connection = type("Connection", (kind,), {"request_s": context.limits.request_s})
+    guarded: ASGIApp = RequestGuard(app, context.limits, context.rate, endpoint.tokens, endpoint.host_names)
     if context.tracer is not None:
         guarded = traced(guarded, context.tracer)
     config = uvicorn.Config(

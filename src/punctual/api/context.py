@@ -1,10 +1,8 @@
 """Context that routes share: the host, the caller, and the caches."""
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, aclosing, contextmanager
 from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +16,7 @@ from punctual.api.budget_cache import BudgetCache
 from punctual.api.guard import Caller
 from punctual.api.history_response import N_POINTS_MAX
 from punctual.api.limits import Limits, OpenStreams, RequestRate, SingleFlight
-from punctual.api.metrics_text import JobMetrics, job_metrics
+from punctual.api.metrics_text import job_metrics
 from punctual.api.problems import Refused
 from punctual.api.standing import standing_json
 from punctual.api.status_json_cache import StatusJsonCache
@@ -74,64 +72,10 @@ class HistoryCache:
             yield history
 
 
-class MessageSignal:
-    """Wakes all waiters; `notify` may be called from any thread."""
-
-    def __init__(self) -> None:
-        self._waiters: frozenset[Waiter] = frozenset()
-
-    def notify(self, message: object = None) -> None:
-        """Wake all who wait for a message of this kind; None: all who wait."""
-        kind = None if message is None else type(message).__name__
-        for waiter in self._waiters:
-            if kind is None or kind in waiter.kinds:
-                waiter.notify()
-
-    @contextmanager
-    def waiter(self, kinds: Collection[str]) -> Iterator["Waiter"]:
-        """Yield a waiter for messages of these kinds; to be used in one event loop."""
-        waiter = Waiter(kinds)
-        self._waiters |= {waiter}
-        try:
-            yield waiter
-        finally:
-            self._waiters -= {waiter}
-
-
-class Waiter:
-    """Waits in the running event loop for messages of some kinds."""
-
-    def __init__(self, kinds: Collection[str]) -> None:
-        self.kinds = kinds
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-        self._is_notified = False
-
-    def notify(self) -> None:
-        """Wake the waiter; costs next to nothing if it was woken before and has not looked since."""
-        if not self._is_notified:
-            self._is_notified = True
-            with suppress(RuntimeError):  # its loop has ended
-                self._loop.call_soon_threadsafe(self._event.set)
-
-    def look(self) -> None:
-        """Clear the signal before reading all that has happened so far."""
-        self._event.clear()
-        self._is_notified = False
-
-    async def wait(self, most_s: float) -> bool:
-        """Wait at most `most_s` seconds; return whether it was woken since `look`."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(most_s):
-                return await self._event.wait()
-        return False
-
-
-@dataclass(slots=True)
 class ServiceContext:
     """A host, and its service's caches.
 
-    * `signal`: notified of each message of the host.
+    * `limits`: those of its callers.
     * `is_closing`: set once streams must end.
     * `standings`, `metrics`: cached texts of each job: as JSON, and as lines of metrics.
     * `histories`: cached histories of jobs.
@@ -141,26 +85,14 @@ class ServiceContext:
     * `tracer`: makes a span of each request; None: none is made.
     """
 
-    host: LocalHost
-    limits: Limits
-    streams: OpenStreams = field(init=False)
-    rate: RequestRate = field(init=False)
-    signal: MessageSignal = field(default_factory=MessageSignal)
-    is_closing: Event = field(default_factory=Event)
-    standings: StatusJsonCache[bytes] = field(init=False)
-    metrics: StatusJsonCache[JobMetrics] = field(init=False)
-    histories: HistoryCache = field(init=False)
-    budget: BudgetCache = field(init=False)
-    what_ifs: SingleFlight = field(default_factory=SingleFlight)
-    submitting: Lock = field(default_factory=Lock)
-    tracer: "Tracer | None" = None
-
-    def __post_init__(self) -> None:
-        self.streams, self.rate = OpenStreams(self.limits), RequestRate(self.limits)
-        self.standings = StatusJsonCache(self.host, partial(standing_json, self.host))
-        self.metrics = StatusJsonCache(self.host, job_metrics)
-        self.histories = HistoryCache(self.host.run_folder)
-        self.budget = BudgetCache(self.host.run_folder)
+    def __init__(self, host: LocalHost, limits: Limits, tracer: "Tracer | None" = None) -> None:
+        self.host, self.limits, self.tracer = host, limits, tracer
+        self.streams, self.rate = OpenStreams(limits), RequestRate(limits)
+        self.is_closing = Event()
+        self.standings = StatusJsonCache(host, partial(standing_json, host))
+        self.metrics = StatusJsonCache(host, job_metrics)
+        self.histories, self.budget = HistoryCache(host.run_folder), BudgetCache(host.run_folder)
+        self.what_ifs, self.submitting = SingleFlight(), Lock()
 
     def status(self, name: str) -> JobStatus:
         """Return the job's status; raises `Refused` if there is no job of that name."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from urllib.parse import quote
@@ -108,29 +109,23 @@ def _notices(daemon: Daemon) -> AbstractContextManager[object]:
 def _http(request: DaemonRequest, daemon: Daemon) -> Iterator[Sequence[str]]:
     """Yield the addresses of the daemon's HTTP: it is open from the start where that is wished, or else once it is asked for."""
     lock, opened = Lock(), ExitStack()
-    addresses: list[str] = []
-    is_open = False
 
-    def open_once() -> None:
-        nonlocal is_open
+    @cache
+    def opened_addresses() -> Sequence[str]:
         from punctual.api.http_options import HttpOptions  # its libraries take half a second to load
 
-        with lock:
-            if not is_open:
-                options = HttpOptions.from_fields(request.http or {})
-                addresses.extend(opened.enter_context(options.served(daemon.host)))
-                is_open = True
-                # Seconds for which a daemon that was asked over HTTP waits, after its last job's end, for clients to
-                # see that.
-                daemon.lingers_s = 10.0
+        addresses = opened.enter_context(HttpOptions(**request.http or {}).served(daemon.host))
+        # Seconds for which a daemon that was asked over HTTP waits, after its last job's end, for clients to see that.
+        daemon.lingers_s = 10.0
+        return addresses
 
     def page(job: str | None) -> str:
-        open_once()
+        with lock:
+            addresses = opened_addresses()
         return page_link(addresses, owner_token_file(service_root()), job)
 
     try:
-        if request.http is not None:
-            open_once()
+        addresses = () if request.http is None else opened_addresses()
         daemon.host.open_page = page
         yield addresses
     finally:

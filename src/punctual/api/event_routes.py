@@ -76,40 +76,38 @@ async def events(
 async def _event_stream(
     context: ServiceContext, journal: SqliteJournal, sequence: int, job: str | None, kinds: Collection[str]
 ) -> AsyncGenerator[bytes, None]:
-    wanted = About(kinds=tuple(kinds))
+    # Rows fetched at once.
+    wanted, n_at_once = About(kinds=tuple(kinds)), 200
 
     def read(begin: int) -> tuple[list[Row], int]:
         """Read the next rows; return them and the number of the last message examined."""
         n_written = journal.last_sequence
-        # Rows fetched at once.
-        rows = journal.rows_from(begin, 200, wanted)
+        rows = journal.rows_from(begin, n_at_once, wanted)
         return rows, rows[-1][0] if rows else max(begin - 1, n_written)
 
-    with context.signal.waiter(kinds) as waiter:
-        # Milliseconds that a client waits before it connects again.
-        yield b"retry: 2000\n\n"
-        told_at = monotonic()
-        while not context.is_closing.is_set():
-            waiter.look()
-            rows: list[Row] = []
-            wait_s = _SILENCE_S
+    # Milliseconds that a client waits before it connects again.
+    yield b"retry: 2000\n\n"
+    told_at = monotonic()
+    while not context.is_closing.is_set():
+        rows: list[Row] = []
+        # Seconds of messages that are read together: looking for each alone would cost much of a core.
+        wait_s = 0.2
+        if context.host.n_written > sequence:
             try:
                 rows, sequence = await run_in_threadpool(read, sequence + 1)
             except StoreUnreachable:  # what comes meanwhile is told once it is back
                 # A store that is away is asked again after so many seconds.
                 wait_s = 1.0
-            now = context.host.clocks()
-            for number, kind, body in rows:
-                if told := _event(number, kind, json.loads(body), job, now):
-                    yield told
-                    told_at = monotonic()
-            wait_s = min(wait_s, max(0.0, told_at + _SILENCE_S - monotonic()))
-            if not rows and await waiter.wait(wait_s):
-                # Seconds of messages that are read at once: looking for each alone would cost much of a core.
-                await asyncio.sleep(0.2)
-            if monotonic() >= told_at + _SILENCE_S:  # also where much happens that was not asked for
-                yield b": nothing new\n\n"
+        now = context.host.clocks()
+        for number, kind, body in rows:
+            if told := _event(number, kind, json.loads(body), job, now):
+                yield told
                 told_at = monotonic()
+        if len(rows) < n_at_once:
+            await asyncio.sleep(wait_s)
+        if monotonic() >= told_at + _SILENCE_S:  # also where much happens that was not asked for
+            yield b": nothing new\n\n"
+            told_at = monotonic()
 
 
 def _event(sequence: int, kind: str, message: dict[str, Any], job: str | None, now: Now) -> bytes:

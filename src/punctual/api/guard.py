@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from punctual.api.frozen import FOLDER
 from punctual.api.host_names import HostNames
@@ -20,12 +19,6 @@ from punctual.api.tokens import OWNER, ROLES, Role, Token, Tokens
 from punctual.core.errors import InvalidSpec
 
 _LOG = logging.getLogger(__name__)
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 #: Headers of every answer that does not set its own, as those with a file of the page do.
 _HEADERS = [
@@ -70,32 +63,24 @@ class Caller:
 SELF = Caller("", "operator")
 
 
+@dataclass(frozen=True, slots=True)
 class RequestGuard:
-    """Passes on the requests that are allowed.
+    """Passes on to `app` the requests that are allowed.
 
     * `tokens`: tokens of admitted callers; None: all callers, who must be the service's own user.
     * `host_names`: names under which the service may be asked. A page that a browser has from elsewhere cannot have its
       name point here and read the answers; None: any.
     """
 
-    def __init__(
-        self,
-        app: Application,
-        limits: Limits,
-        rate: RequestRate,
-        *,
-        tokens: Tokens | None,
-        host_names: HostNames | None,
-    ) -> None:
-        self._app = app
-        self._limits = limits
-        self._rate = rate
-        self._tokens = tokens
-        self._host_names = host_names
+    app: ASGIApp
+    limits: Limits
+    rate: RequestRate
+    tokens: Tokens | None
+    host_names: HostNames | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         if scope["method"] == "HEAD":  # the server leaves the body out
             scope = {**scope, "method": "GET", "is_head": True}
@@ -110,11 +95,11 @@ class RequestGuard:
             self._check_rate(caller)
             body = await self._body(request, receive)
         except Refused as error:
-            await problem(error.status, error.detail, error.headers)(scope, receive, with_headers)
+            await problem(error.status_code, error.detail, error.headers)(scope, receive, with_headers)
             return
         scope.setdefault("state", {})["caller"] = caller
-        if self._tokens is None:
-            await self._app(scope, _replayed(body, receive), with_headers)
+        if self.tokens is None:
+            await self.app(scope, _replayed(body, receive), with_headers)
         else:
             await self._answer_while_known(request, _replayed(body, receive), with_headers)
 
@@ -127,7 +112,7 @@ class RequestGuard:
             is_under_way = message["type"] == "http.response.start" or message.get("more_body", False)
             await send(message)
 
-        answer = asyncio.ensure_future(self._app(request.scope, receive, noted))
+        answer = asyncio.ensure_future(self.app(request.scope, receive, noted))
         try:
             while not answer.done() and not (is_under_way and await self._has_ended(request)):
                 await asyncio.wait([answer], timeout=_TOKEN_S)
@@ -142,7 +127,7 @@ class RequestGuard:
         """Refuse requests from pages of other sites, or to names that are not the service's."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         own_address, _ = request.scope.get("server") or (None, None)
-        if self._host_names is not None and not self._host_names.has(host, own_address):
+        if self.host_names is not None and not self.host_names.has(host, own_address):
             raise Refused(403, "the header Host must name this service (`punctual up --host-name NAME` adds a name)")
         if origin is not None and origin.lower() != f"{request.scope['scheme']}://{host}".lower():
             raise Refused(403, "requests of pages of other origins are refused")
@@ -155,7 +140,7 @@ class RequestGuard:
             raise Refused(403, "requests of pages of other sites are refused")
 
     async def _caller(self, request: Request) -> Caller:
-        if self._tokens is None:
+        if self.tokens is None:
             return SELF
         token = await self._token(request)
         if token is None:
@@ -171,32 +156,32 @@ class RequestGuard:
 
     async def _token(self, request: Request) -> Token | None:
         """Return the valid token of a request; None: it has none."""
-        assert self._tokens is not None
+        assert self.tokens is not None
         kind, _, text = request.headers.get("authorization", "").partition(" ")
         try:
             # In a thread, none of those for routes: another process may have locked the file, or its disk is slow.
-            return await asyncio.to_thread(self._tokens.of, text.strip()) if kind.lower() == "bearer" else None
+            return await asyncio.to_thread(self.tokens.of, text.strip()) if kind.lower() == "bearer" else None
         except InvalidSpec as error:  # of which strangers are to know nothing
             _LOG.warning("the tokens cannot be read: %s", error)
             raise Refused(503, "the tokens cannot be read now; `punctual doctor` says why", RETRY) from error
 
     def _check_rate(self, caller: Caller) -> None:
-        wait_s = self._rate.wait_s(caller.name)
+        wait_s = self.rate.wait_s(caller.name)
         if wait_s:
             raise Refused(429, "too many requests of this token", {"Retry-After": str(ceil(wait_s))})
 
     async def _body(self, request: Request, receive: Receive) -> bytes:
-        too_long = Refused(413, f"a body may have {self._limits.body_bytes} bytes", {"Connection": "close"})
-        if int(request.headers.get("content-length") or 0) > self._limits.body_bytes:
+        too_long = Refused(413, f"a body may have {self.limits.body_bytes} bytes", {"Connection": "close"})
+        if int(request.headers.get("content-length") or 0) > self.limits.body_bytes:
             raise too_long
         pieces, n_bytes = [], 0
         try:
-            async with asyncio.timeout(self._limits.request_s):
+            async with asyncio.timeout(self.limits.request_s):
                 while True:
                     message = await receive()
                     pieces.append(message.get("body", b""))
                     n_bytes += len(pieces[-1])
-                    if n_bytes > self._limits.body_bytes:
+                    if n_bytes > self.limits.body_bytes:
                         raise too_long
                     if message["type"] == "http.disconnect" or not message.get("more_body", False):
                         return b"".join(pieces)

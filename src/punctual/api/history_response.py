@@ -2,17 +2,7 @@
 
 from collections.abc import Sequence
 
-from punctual.client.schema import (
-    CourseCurve,
-    HistoryAnswer,
-    JobProgram,
-    LineToDeadline,
-    PhaseSum,
-    PhaseTimes,
-    PoolSpending,
-    WhyAnswer,
-    WhyEntry,
-)
+from punctual.client import schema
 from punctual.core.status import JobStatus
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.costs import CostHistory, is_same_cost
@@ -33,11 +23,11 @@ def history_answer(
     history: JobHistory,
     now: Now,
     n_points: int = N_POINTS,
-    spent: Sequence[PoolSpending] = (),
-) -> HistoryAnswer:
+    spent: Sequence[schema.PoolSpending] = (),
+) -> schema.HistoryAnswer:
     """Return the job's course, with `n_points` of each curve at most."""
     course, until_at = series(history), now.at if status.ended_at is None else status.ended_at
-    return HistoryAnswer(
+    return schema.HistoryAnswer(
         job=status.id,
         submitted=now.wall_of(status.submitted_at),
         until=now.wall_of(until_at),
@@ -51,7 +41,7 @@ def history_answer(
         losses=_curve(course.losses, n_points),
         resizes=_curve(course.resizes, n_points),
         lines=[
-            LineToDeadline(
+            schema.LineToDeadline(
                 since_seconds=line.from_s,
                 since_percentage=100 * line.from_frac,
                 until_seconds=line.until_s,
@@ -60,7 +50,7 @@ def history_answer(
             for line in course.lines[-n_points:]
         ],
         phases=[
-            PhaseTimes(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
+            schema.PhaseTimes(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
             for phase in course.phases[-n_points:]
         ],
         changes=summary(history).n_resizes,
@@ -70,14 +60,16 @@ def history_answer(
     )
 
 
-def _phase_sums(phases: Sequence[PhaseCourse]) -> list[PhaseSum]:
+def _phase_sums(phases: Sequence[PhaseCourse]) -> list[schema.PhaseSum]:
     by_name: dict[str, list[float]] = {}
     for phase in phases:
         by_name.setdefault(phase.name, []).append(phase.until_s - phase.from_s)
-    return [PhaseSum(name=name, times=len(spans_s), seconds=sum(spans_s)) for name, spans_s in by_name.items()]
+    return [schema.PhaseSum(name=name, times=len(spans_s), seconds=sum(spans_s)) for name, spans_s in by_name.items()]
 
 
-def spending(status: JobStatus, costs: CostHistory, spent_usd: float, n_points: int = N_POINTS) -> list[PoolSpending]:
+def spending(
+    status: JobStatus, costs: CostHistory, spent_usd: float, n_points: int = N_POINTS
+) -> list[schema.PoolSpending]:
     """Return the dollars spent on the job over time, by pool; none where messages are gone from the journal.
 
     `spent_usd`: what it has cost in all, as its host knows it.
@@ -86,7 +78,7 @@ def spending(status: JobStatus, costs: CostHistory, spent_usd: float, n_points: 
         return []
     courses = {pool: curve.course() for pool, curve in costs.by_job.get(status.id, {}).items()}
     return [
-        PoolSpending(
+        schema.PoolSpending(
             pool=pool,
             usd=_curve(
                 [(each - status.submitted_at, sum_usd) for each, sum_usd in zip(at, usd, strict=True)], n_points
@@ -96,14 +88,14 @@ def spending(status: JobStatus, costs: CostHistory, spent_usd: float, n_points: 
     ]
 
 
-def job_program(run: RunFolder, status: JobStatus) -> JobProgram:
+def job_program(run: RunFolder, status: JobStatus) -> schema.JobProgram:
     """Return the job's program, without secrets."""
     program = status.program
     if program is None:
-        return JobProgram(arguments=[], folder=None, variables={}, handed_on=[])
+        return schema.JobProgram(arguments=[], folder=None, variables={}, handed_on=[])
     facts = run.start_facts(status.id)
     variables = {name: LEFT_OUT if is_secret_name(name) else value for name, value in program.environment.items()}
-    return JobProgram(
+    return schema.JobProgram(
         arguments=list(program.argv),
         folder=program.cwd,
         variables=variables,
@@ -112,20 +104,22 @@ def job_program(run: RunFolder, status: JobStatus) -> JobProgram:
     )
 
 
-def _curve(curve: Sequence[Point], n_points: int) -> CourseCurve:
+def _curve(curve: Sequence[Point], n_points: int) -> schema.CourseCurve:
     """Thin out `curve` to `n_points` at most, with its first and last."""
     if len(curve) > n_points:
         curve = [curve[round(i * (len(curve) - 1) / (n_points - 1))] for i in range(n_points)]
-    return CourseCurve(seconds=[round(at_s, 3) for at_s, _ in curve], values=[round(value, 6) for _, value in curve])
+    return schema.CourseCurve(
+        seconds=[round(at_s, 3) for at_s, _ in curve], values=[round(value, 6) for _, value in curve]
+    )
 
 
 def why_answer(
     status: JobStatus, history: JobHistory, now: Now, n_steps: int | None = None, *, every: bool = False
-) -> WhyAnswer:
+) -> schema.WhyAnswer:
     """Return the job's last `n_steps` events and their reasons, oldest first, and the decisive one."""
 
-    def entry(step: DecisionStep) -> WhyEntry:
-        return WhyEntry(
+    def entry(step: DecisionStep) -> schema.WhyEntry:
+        return schema.WhyEntry(
             elapsed_seconds=step.elapsed_s,
             time=now.wall_of(status.submitted_at + step.elapsed_s),
             kind=step.kind,
@@ -134,7 +128,7 @@ def why_answer(
         )
 
     decisive = decisive_step(history)
-    return WhyAnswer(
+    return schema.WhyAnswer(
         job=status.id,
         decisive=None if decisive is None else entry(decisive),
         entries=[entry(step) for step in decision_steps(history, n_steps, every=every)],

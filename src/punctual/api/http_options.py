@@ -1,14 +1,14 @@
 """HTTP options of a daemon: address, TLS, host names and telemetry of a service."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from punctual.api.host_names import check_host_name
-from punctual.api.server import ServedAddress, check_installed, free_address, serve
+from punctual.api.server import check_installed, free_address, serve
 from punctual.api.telemetry_options import check_telemetry, is_configured
 from punctual.api.tls import Tls
 from punctual.core.errors import InvalidSpec
@@ -33,17 +33,18 @@ def notice_without_http() -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Options of a service's HTTP access.
+    """Options of a service's HTTP access; their fields are values of JSON.
 
     * `address`: ``host:port``; `NO_HTTP`; None: the usual one, or any free port where that is taken, and nothing where
       the libraries are not installed.
+    * `tls_cert`, `tls_key`: absolute paths.
     * `host_names`: names by which it may be addressed, beside those of the address and the certificate.
     * `otel`: traces and metrics go to OpenTelemetry; otherwise only if the environment names a collector.
     """
 
     address: str | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
     host_names: Sequence[str] = ()
     allow_plain: bool = False
     otel: bool = False
@@ -64,18 +65,6 @@ class HttpOptions:
         if self.otel:
             check_telemetry()
 
-    def as_fields(self) -> dict[str, Any]:
-        """Return the options as JSON values, for a process in another folder."""
-        paths = {name: getattr(self, name) for name in ("tls_cert", "tls_key")}
-        told = {name: None if path is None else str(path.absolute()) for name, path in paths.items()}
-        return {**asdict(self), **told, "host_names": list(self.host_names)}
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """Read what `as_fields` returned; what is missing has its default."""
-        paths = {name: Path(fields[name]) for name in ("tls_cert", "tls_key") if fields.get(name) is not None}
-        return cls(**{**fields, **paths})
-
     @contextmanager
     def served(self, host: LocalHost) -> Iterator[Sequence[str]]:
         """Serve a host over HTTP; yield the addresses."""
@@ -87,11 +76,17 @@ class HttpOptions:
     def _served(self, host: LocalHost, tracer: "Tracer | None") -> Iterator[Sequence[str]]:
         log_to_stderr("punctual: %(message)s")
         logging.getLogger("punctual.api").setLevel(logging.INFO)  # who changed what
-        tls = None if self.tls_cert is None or self.tls_key is None else Tls(self.tls_cert, self.tls_key)
-        address = self.address or free_address()
-        names, allow_plain = self.host_names, self.allow_plain
+        tls = None if self.tls_cert is None or self.tls_key is None else Tls(Path(self.tls_cert), Path(self.tls_key))
+        address, names, allow_plain = self.address or free_address(), self.host_names, self.allow_plain
         with serve(host, address, tls=tls, host_names=names, allow_plain=allow_plain, tracer=tracer) as served:
-            yield _places(served)
+            if served.socket is not None:
+                yield [str(served.socket), served.url]
+                return
+            write_error(
+                "punctual: another service of this user, for other processors, answers at the user's own socket; programs "
+                "reach this one at its address, with a token"
+            )
+            yield [served.url]
 
     def _telemetry(self, host: LocalHost) -> "AbstractContextManager[Tracer | None]":
         """Start the host's telemetry; a collector named by the environment alone may be missing, with a message."""
@@ -114,12 +109,3 @@ class HttpOptions:
         if notice:
             write_error(*notice)
         return not notice
-
-
-def _places(served: ServedAddress) -> Sequence[str]:
-    if served.socket is None:
-        write_error(
-            "punctual: another service of this user, for other processors, answers at the user's own socket; programs reach "
-            "this one at its address, with a token"
-        )
-    return [str(place) for place in (served.socket, served.url) if place is not None]

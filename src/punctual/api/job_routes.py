@@ -1,4 +1,4 @@
-"""Routes of jobs: submit, list, show, why, change, pause, resume, stop."""
+"""Routes of jobs: submit, list, show, why, change, pause, resume, stop, quote."""
 
 import base64
 import json
@@ -9,43 +9,36 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from time import monotonic
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from punctual.api.context import N_STEPS_MAX, Context, ServiceContext, Submitter, encoded, json_answer, note_change
 from punctual.api.guard import Caller
 from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer, job_program, spending, why_answer
-from punctual.api.problems import Refused, answers
+from punctual.api.problems import Refused, answers, within
 from punctual.api.standing import job_answer
-from punctual.client.schema import (
-    CauseRequest,
-    ChangeRequest,
-    HistoryAnswer,
-    JobList,
-    JobProgram,
-    JobStanding,
-    PoolSpending,
-    SubmitRequest,
-    WhyAnswer,
-)
+from punctual.client import schema
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
+from punctual.core.quoting import Quote
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.joining import names_in
 from punctual.daemon.paths import user_home
+from punctual.daemon.planner import QuoteFailed
+from punctual.daemon.quotes import quote_fields
+from punctual.request.deadlines import Now
+from punctual.request.json_text import finite
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission, submission_of
 
-router = APIRouter(tags=["jobs"])
+router, quotes = APIRouter(tags=["jobs"]), APIRouter(tags=["quotes"])
 
 #: Variables of the service that every program gets.
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-
-
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -55,9 +48,9 @@ IdempotencyKey = Annotated[
 ]
 
 
-@router.post("/jobs", status_code=201, response_model=JobStanding, responses=answers(410, 415))
+@router.post("/jobs", status_code=201, response_model=schema.JobStanding, responses=answers(410, 415))
 def submit(
-    asked: SubmitRequest,
+    asked: schema.SubmitRequest,
     request: Request,
     context: Context,
     caller: Submitter,
@@ -73,7 +66,7 @@ def submit(
     return _shown(context, context.status(job), 201, {"Location": request.url_for("show", job=job).path})
 
 
-@router.get("/jobs", response_model=JobList, responses=answers())
+@router.get("/jobs", response_model=schema.JobList, responses=answers())
 async def list_jobs(
     context: Context,
     state: Annotated[list[ToldState], Query(max_length=16)] = [],  # noqa: B006 -- FastAPI copies it
@@ -100,13 +93,13 @@ async def list_jobs(
     )
 
 
-@router.get("/jobs/{job}", response_model=JobStanding, responses=answers(404))
+@router.get("/jobs/{job}", response_model=schema.JobStanding, responses=answers(404))
 async def show(job: str, context: Context) -> Response:
     """Show the status of one job."""
     return _shown(context, context.status(job))
 
 
-@router.get("/jobs/{job}/why", response_model=WhyAnswer, responses=answers(404))
+@router.get("/jobs/{job}/why", response_model=schema.WhyAnswer, responses=answers(404))
 def why(
     job: str,
     context: Context,
@@ -119,8 +112,8 @@ def why(
         return encoded(why_answer(status, history, now, last, every=every))
 
 
-@router.patch("/jobs/{job}", response_model=JobStanding, responses=answers(404, 415))
-def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) -> Response:
+@router.patch("/jobs/{job}", response_model=schema.JobStanding, responses=answers(404, 415))
+def change(job: str, asked: schema.ChangeRequest, context: Context, caller: Submitter) -> Response:
     """Change the job while it works: all parts of the request or, if one is wrong, none."""
     status = context.status(job)
     context.check_takes_changes()
@@ -133,8 +126,8 @@ def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) 
     return _shown(context, status)
 
 
-@router.post("/jobs/{job}/stop", status_code=202, response_model=JobStanding, responses=answers(404, 415))
-def stop(job: str, context: Context, caller: Submitter, asked: CauseRequest | None = None) -> Response:
+@router.post("/jobs/{job}/stop", status_code=202, response_model=schema.JobStanding, responses=answers(404, 415))
+def stop(job: str, context: Context, caller: Submitter, asked: schema.CauseRequest | None = None) -> Response:
     """Ask the job to end, after a checkpoint if it can make one; an ended job stays as it is."""
     if context.status(job).ended:
         return _shown(context, context.status(job), 202)
@@ -143,17 +136,39 @@ def stop(job: str, context: Context, caller: Submitter, asked: CauseRequest | No
     return _done(context, job, caller, act, "was asked to stop")
 
 
-@router.post("/jobs/{job}/pause", status_code=202, response_model=JobStanding, responses=answers(404, 415))
-def pause(job: str, context: Context, caller: Submitter, asked: CauseRequest | None = None) -> Response:
+@router.post("/jobs/{job}/pause", status_code=202, response_model=schema.JobStanding, responses=answers(404, 415))
+def pause(job: str, context: Context, caller: Submitter, asked: schema.CauseRequest | None = None) -> Response:
     """Pause the job until it is resumed."""
     act = partial(context.host.pause, cause="" if asked is None else asked.cause)
     return _done(context, job, caller, act, "was paused")
 
 
-@router.post("/jobs/{job}/resume", status_code=202, response_model=JobStanding, responses=answers(404))
+@router.post("/jobs/{job}/resume", status_code=202, response_model=schema.JobStanding, responses=answers(404))
 def resume(job: str, context: Context, caller: Submitter) -> Response:
     """Resume a paused job."""
     return _done(context, job, caller, context.host.resume, "was resumed")
+
+
+@router.get("/jobs/{job}/history", responses=answers(404))
+def history(
+    job: str,
+    context: Context,
+    points: Annotated[int, Query(ge=2, le=N_POINTS_MAX, description="How many a curve may have.")] = N_POINTS,
+) -> schema.HistoryAnswer:
+    """Show the course of a job."""
+    status, now = context.status(job), context.host.clocks()
+    spent, spent_usd = list[schema.PoolSpending](), context.host.spent_usd(status.id)
+    if spent_usd is not None:
+        with context.budget.costs(now.at) as costs:
+            spent = spending(status, costs, spent_usd, points)
+    with context.histories.of(status.id) as history:
+        return history_answer(status, history, now, points, spent)
+
+
+@router.get("/jobs/{job}/program", responses=answers(404))
+def program(job: str, context: Context) -> schema.JobProgram:
+    """Show the job's program, without secrets."""
+    return job_program(context.host.run_folder, context.status(job))
 
 
 def _done(context: ServiceContext, name: str, caller: Caller, act: Callable[..., object], what: str) -> Response:
@@ -172,7 +187,7 @@ def _shown(
     return encoded(job_answer(context.host, status, context.host.clocks()), code, headers)
 
 
-def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeRequest) -> SpecChange:
+def _spec_change(context: ServiceContext, status: JobStatus, asked: schema.ChangeRequest) -> SpecChange:
     """Read the requested change; raises `InvalidSpec` if it cannot be read."""
     checks = OptionChecks()
     moved_s = partial(context.host.moved_deadline_s, status.id, now=context.host.clocks())
@@ -190,7 +205,11 @@ def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeReques
 
 
 def _submitted(
-    context: ServiceContext, asked: SubmitRequest, caller: Caller, key: str | None = None, digest: str | None = None
+    context: ServiceContext,
+    asked: schema.SubmitRequest,
+    caller: Caller,
+    key: str | None = None,
+    digest: str | None = None,
 ) -> JobId:
     submission = checked_submission_of(asked, context.host.capacity, context.host.capacity_together)
     (named,) = names_in(context.host.run_folder, [submission])
@@ -199,7 +218,7 @@ def _submitted(
     return named.spec.id
 
 
-def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, chosen: str) -> JobId:
+def _submitted_once(context: ServiceContext, asked: schema.SubmitRequest, caller: Caller, chosen: str) -> JobId:
     """Return the job that the caller's key has led to, after submitting it if there is none.
 
     * Raises `InvalidSpec`: another request had the key.
@@ -227,7 +246,9 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Calle
     return job
 
 
-def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: Resources | None = None) -> Submission:
+def checked_submission_of(
+    asked: schema.SubmitRequest, capacity: Resources, together: Resources | None = None
+) -> Submission:
     """Read the submission of a request; raises `InvalidSpec`."""
     options = asked if asked.cwd is not None else asked.model_copy(update={"cwd": str(user_home())})
     inherited = _inherited(asked.inherit_env)
@@ -273,23 +294,52 @@ def _read_cursor(text: str) -> tuple[float, str]:
         ) from error
 
 
-@router.get("/jobs/{job}/history", responses=answers(404))
-def history(
-    job: str,
-    context: Context,
-    points: Annotated[int, Query(ge=2, le=N_POINTS_MAX, description="How many a curve may have.")] = N_POINTS,
-) -> HistoryAnswer:
-    """Show the course of a job."""
-    status, now = context.status(job), context.host.clocks()
-    spent, spent_usd = list[PoolSpending](), context.host.spent_usd(status.id)
-    if spent_usd is not None:
-        with context.budget.costs(now.at) as costs:
-            spent = spending(status, costs, spent_usd, points)
-    with context.histories.of(status.id) as history:
-        return history_answer(status, history, now, points, spent)
+# Quotes: the consequences of a deadline, before anything is changed.
 
 
-@router.get("/jobs/{job}/program", responses=answers(404))
-def program(job: str, context: Context) -> JobProgram:
-    """Show the job's program, without secrets."""
-    return job_program(context.host.run_folder, context.status(job))
+@quotes.post("/jobs/{job}/quote", responses=answers(404, 415))
+def quote(job: str, asked: schema.JobQuoteRequest, context: Context, _: Submitter) -> schema.QuoteAnswer:
+    """Quote another deadline of the job, and the jobs that it would delay; nothing is changed."""
+    status = context.status(job)
+    checks = OptionChecks()
+    moved_s = partial(context.host.moved_deadline_s, status.id, now=context.host.clocks())
+    deadline_s = checks.read("deadline", moved_s, asked.deadline, None)
+    checks.done()
+    amounts = [Resources(cores) for cores in asked.cores]
+    return _answered(context, lambda: context.host.quote(status.id, deadline_s, amounts))
+
+
+@quotes.post("/quote", responses=answers(415))
+def quote_new(asked: schema.NewQuoteRequest, context: Context, _: Submitter) -> schema.QuoteAnswer:
+    """Quote a job that is not submitted; nothing is changed."""
+    with within("job"):
+        submission = checked_submission_of(asked.job, context.host.capacity, context.host.capacity_together)
+        amounts = [Resources(cores) for cores in asked.cores]
+        return _answered(context, lambda: context.host.quote(submission.spec, amounts=amounts))
+
+
+def _answered(context: ServiceContext, quoted: Callable[[], Quote]) -> schema.QuoteAnswer:
+    context.check_takes_changes()  # a host that is leaving answers no questions either
+    try:
+        quote = quoted()
+    except (QuoteFailed, TimeoutError) as error:
+        detail = str(error) or "the host is too busy"
+        raise Refused(503, f"there is no quote just now: {detail}", {"Retry-After": "1"}) from error
+    return quote_answer(quote, context.host.clocks())
+
+
+def quote_answer(quote: Quote, now: Now) -> schema.QuoteAnswer:
+    """Encode the quote with HTTP's field names."""
+    fields = quote_fields(quote, now)
+    reason = {"code": fields["reason"], "text": fields["text"], "facts": finite(fields["facts"])}
+    return schema.QuoteAnswer.model_validate({**_renamed(fields), "reason": reason})
+
+
+def _renamed(fields: Any) -> Any:
+    """Rename the fields of a terminal: over HTTP instants are on the wall clock alone."""
+    if isinstance(fields, list):
+        return [_renamed(part) for part in fields]
+    if isinstance(fields, dict):
+        names = {"later_s": "later_seconds", "n_workers": "workers"}
+        return {names.get(name, name.removesuffix("_wall")): _renamed(part) for name, part in fields.items()}
+    return fields

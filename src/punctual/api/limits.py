@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,23 +72,20 @@ class OpenStreams:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._n_of: dict[str, int] = {}
+        self._n_of = Counter[str]()
 
     def has_room(self, caller: str) -> bool:
         """Whether the caller may open another stream."""
-        n_all, n_own = sum(self._n_of.values()), self._n_of.get(caller, 0)
-        return n_all < self._limits.n_streams and n_own < self._limits.n_streams_each
+        return self._n_of.total() < self._limits.n_streams and self._n_of[caller] < self._limits.n_streams_each
 
     @contextmanager
     def counted(self, caller: str) -> Iterator[None]:
         """Count a stream of the caller as open while the block runs."""
-        self._n_of[caller] = self._n_of.get(caller, 0) + 1
+        self._n_of[caller] += 1
         try:
             yield
         finally:
             self._n_of[caller] -= 1
-            if not self._n_of[caller]:
-                del self._n_of[caller]
 
 
 class SingleFlight:

@@ -1,4 +1,7 @@
-"""Delivery of notices to a URL and to a command, beside the steering and never in its way."""
+"""Notices: the changes of jobs that somebody who does not look wants to be told of, delivered to a URL and to a command.
+
+That is done beside the steering and never in its way.
+"""
 
 import json
 import logging
@@ -8,22 +11,22 @@ import shlex
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from http.client import HTTPException
 from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from punctual import __version__
 from punctual.api.database import ServiceDatabase
-from punctual.api.notices import NoticeFilter, NoticeKind, notice_kind
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
@@ -32,12 +35,17 @@ from punctual.daemon.local_host import LocalHost
 from punctual.daemon.paths import service_root
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import SupervisorLink, start_supervisor
-from punctual.history.judge import NO_WAIT, headline, landing_at
+from punctual.history.judge import NO_WAIT, headline, kind_of, landing_at
 from punctual.request.deadlines import Now
 from punctual.request.words import visible
 
+T = TypeVar("T")
+NoticeKind = Literal["at-risk", "late", "stalled", "failed", "landed"]
+
 _LOG = logging.getLogger(__name__)
 
+#: Seconds in which a job makes one notice of a kind at most: a forecast may waver about its deadline for long.
+_AGAIN_S = 600.0
 #: Variables of the daemon's environment: they also hold for one that `punctual run` starts, and no list of processes shows
 #: them, as it would a secret in a URL.
 URL_VARIABLE, COMMAND_VARIABLE = "PUNCTUAL_NOTIFY_URL", "PUNCTUAL_NOTIFY_COMMAND"
@@ -49,6 +57,49 @@ _COMMAND_S_MAX = 30.0
 N_WAITING_MAX = 100
 #: Seconds for all notices of the last look, when the daemon ends; what is left then is dropped.
 _LAST_S_MAX = 10.0
+
+
+@dataclass(slots=True)
+class NoticeFilter:
+    """Finds the changes that are worth a notice, each once.
+
+    Attributes
+    ----------
+    known
+        Kind of each job of the last look, by `notice_kind`.
+    """
+
+    known: dict[JobId, NoticeKind | None] = field(default_factory=dict)
+    _made_at: dict[tuple[JobId, NoticeKind], float] = field(default_factory=dict)
+
+    def changes(self, jobs: Sequence[JobStatus], at: float) -> Iterator[tuple[JobStatus, NoticeKind | None, bool]]:
+        """Yield each job that stands otherwise than at the last look: its kind, and whether that is worth a notice."""
+        present = {status.id for status in jobs}
+        self.known = {job: kind for job, kind in self.known.items() if job in present}
+        self._made_at = {made: made_at for made, made_at in self._made_at.items() if made_at > at - _AGAIN_S}
+        for status in jobs:
+            kind, job = notice_kind(status, at), status.id
+            if job in self.known and self.known[job] == kind:
+                continue
+            self.known[job] = kind
+            is_news = kind is not None and (job, kind) not in self._made_at
+            if is_news and kind is not None:
+                self._made_at[job, kind] = at
+            yield status, kind, is_news
+
+
+def notice_kind(status: JobStatus, at: float) -> NoticeKind | None:
+    """Return the notice that a job's present standing is worth; None: it is as it should be, or its user ended it."""
+    if status.landed_at is not None:
+        return "landed"
+    if status.display_state == "stalled":
+        return "stalled"
+    match kind_of(status, at):
+        case "late" | "failed" as kind:
+            return kind
+        case "risk":
+            return "at-risk"
+    return None
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -141,6 +192,8 @@ class _Receiver(ABC):
         self.is_left = False
         #: Instant at which nothing is waited for any more.
         self.give_up_at = inf
+        #: Waits for the other side.
+        self.working = Thread()
         self._thread = Thread(target=self._work, name="notices", daemon=True)
         self._thread.start()
 
@@ -187,14 +240,29 @@ class _Receiver(ABC):
             time.sleep(pause_s)
             pause_s = min(2.0 * pause_s, 0.1)
 
+    def within(self, most_s: float, work: Callable[[], T], meanwhile: Callable[[], None] = lambda: None) -> list[T]:
+        """Return what `work` returns, in a list: empty if it takes longer than `wait` allows.
+
+        It is done in another thread, which may hang; as long as one hangs no other is started.
+        """
+        outcome = list[T]()
+        if not self.working.is_alive():
+            self.working = Thread(target=lambda: outcome.append(work()), name="notice", daemon=True)
+            self.working.start()
+
+        def lasts() -> bool:
+            meanwhile()
+            return self.working.is_alive()
+
+        self.wait(lasts, most_s)
+        return outcome
+
 
 class _UrlReceiver(_Receiver):
     """Posts notices to an address."""
 
     def __init__(self, url: str, has_had: Callable[[_Notice], None]) -> None:
         self._url, self._opener = url, build_opener(_NoRedirects)
-        #: Waits for an answer.
-        self._posting: Thread | None = None
         #: Whether it has not taken the last notice: it is asked once for each until it takes one.
         self._is_away = False
         super().__init__(has_had)
@@ -205,7 +273,9 @@ class _UrlReceiver(_Receiver):
         request = Request(self._url, json.dumps(fields).encode(), headers)  # noqa: S310 -- checked
         pauses_s = iter(() if self._is_away else _PAUSES_S)
         while True:
-            failure = self._refused(request)
+            # An answer may come byte by byte, and a name server not at all: neither ends by a limit for each byte.
+            unanswered = (f"no answer within {span(_ANSWER_S_MAX)}", False)
+            (failure,) = self.within(_ANSWER_S_MAX, partial(self._answer, request)) or [unanswered]
             pause_s = next(pauses_s, None)
             self._is_away = failure is not None and not failure[1]
             if failure is None:
@@ -215,19 +285,8 @@ class _UrlReceiver(_Receiver):
                 return f" was not taken by {parts.scheme}://{parts.hostname}: {failure[0]}"
             self.wait(lambda: True, pause_s)
 
-    def _refused(self, request: Request) -> tuple[str, bool] | None:
-        """Post once; return why it failed, and whether for good; None: it was taken.
-
-        An answer may come byte by byte, and a name server not at all: neither ends by a limit for each byte.
-        """
-        outcome = list[tuple[str, bool] | None]()
-        if self._posting is None or not self._posting.is_alive():
-            self._posting = Thread(target=lambda: outcome.append(self._answer(request)), name="notice", daemon=True)
-            self._posting.start()
-        self.wait(self._posting.is_alive, _ANSWER_S_MAX)
-        return outcome[0] if outcome else (f"no answer within {span(_ANSWER_S_MAX)}", False)
-
     def _answer(self, request: Request) -> tuple[str, bool] | None:
+        """Post once; return why it failed, and whether for good; None: it was taken."""
         try:
             self._opener.open(request, timeout=_ANSWER_S_MAX).close()
         except HTTPError as error:
@@ -274,34 +333,29 @@ class _CommandReceiver(_Receiver):
 
     def _outcome(self, link: SupervisorLink, request: LaunchRequest, said: "_Said") -> str:
         """Return why the command of `request` has failed; empty: it has not."""
-        lines = list[dict[str, Any] | None]()
 
-        def talk() -> None:
-            """Collect what the supervisor says: that it is ready, that the command was started, and how it ended."""
-            while not lines or (lines[-1] is not None and not {"failed", "ended"} & lines[-1].keys()):
-                lines.append(link.read())
-                if lines[-1] is not None and "ready" in lines[-1]:
+        def last_word() -> dict[str, Any] | None:
+            """Return how the command ended, or that it did not start; None: its supervisor was killed."""
+            while (word := link.read()) is not None and not {"failed", "ended"} & word.keys():
+                if "ready" in word:
                     with suppress(OSError):  # it has ended
                         link.send(request)
+            return word
 
-        talking = Thread(target=talk, name="notice", daemon=True)
-        talking.start()
-
-        def lasts() -> bool:
+        def look() -> None:
             said.read_on()
             link.renew()
-            return talking.is_alive()
 
         begun_at = time.monotonic()
-        self.wait(lasts, _COMMAND_S_MAX)
-        if talking.is_alive():
+        outcome = self.within(_COMMAND_S_MAX, last_word, look)
+        if not outcome:
             is_slow = time.monotonic() >= begun_at + _COMMAND_S_MAX
             link.terminate()
-            talking.join(5.0)  # more than it takes to kill it
+            self.working.join(5.0)  # more than it takes to kill it
             why = f"took longer than {span(_COMMAND_S_MAX)}" if is_slow else "had not ended when the daemon did"
             return f"{why}, and was ended{said}"
         said.read_on()
-        last = lines[-1]
+        (last,) = outcome
         if last is None:
             return f"was killed{said}"
         if "failed" in last:

@@ -30,12 +30,8 @@ _NOT_REPEATED = "a value that is not repeated here"
 RETRY = {"Retry-After": "1"}
 
 
-class Refused(Exception):
-    """Raised to refuse a request for another reason than its content."""
-
-    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(detail)
-        self.status, self.detail, self.headers = status, detail, headers
+class Refused(HTTPException):
+    """Raised to refuse a request for another reason than its content: its status, why, and headers of the answer."""
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **parts: Any) -> Response:
@@ -56,12 +52,6 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def problem_of(error: InvalidSpec, status: int = 422, headers: Mapping[str, str] | None = None) -> Response:
-    """Make the answer to a user's mistakes in one request; another status than 422: a fault that is not theirs."""
-    first, *others = [_fault(each) for each in error.all()]
-    return problem(status, str(error), headers, **first.model_dump(), others=others)
-
-
 @contextmanager
 def within(part: str) -> Iterator[None]:
     """Attribute mistakes found in the block to a part of the request, such as `job`, or an option in it."""
@@ -76,15 +66,12 @@ def within(part: str) -> Iterator[None]:
 def install(app: FastAPI) -> None:
     """Register handlers that answer with problems if a route raises."""
 
-    @app.exception_handler(Refused)
-    async def _refused(_: Request, error: Refused) -> Response:
-        return problem(error.status, error.detail, error.headers)
-
     @app.exception_handler(InvalidSpec)
     async def _invalid(_: Request, error: InvalidSpec) -> Response:
-        if isinstance(error, JournalTaken | StoreUnreachable):
-            return problem_of(error, 503, RETRY)
-        return problem_of(error, 503 if isinstance(error, JournalUnusable) else 422)
+        may_help = isinstance(error, JournalTaken | StoreUnreachable)  # a retry
+        status = 503 if may_help or isinstance(error, JournalUnusable) else 422
+        first, *others = [_fault(each) for each in error.all()]
+        return problem(status, str(error), RETRY if may_help else None, **first.model_dump(), others=others)
 
     @app.exception_handler(ControlFailed)
     async def _unavailable(_: Request, error: ControlFailed) -> Response:
@@ -94,8 +81,9 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, _short)
 
     @app.exception_handler(HTTPException)
-    async def _plain(request: Request, error: HTTPException) -> Response:
-        hint = "; `/v1/openapi.json` lists all routes" if error.status_code in {404, 405} else ""
+    async def _refused(request: Request, error: HTTPException) -> Response:
+        is_unrouted = not isinstance(error, Refused) and error.status_code in {404, 405}
+        hint = "; `/v1/openapi.json` lists all routes" if is_unrouted else ""
         headers = {"Allow": ", ".join(_methods(request))} if error.status_code == 405 else error.headers
         return problem(error.status_code, f"{error.detail}{hint}", headers)
 

@@ -40,12 +40,12 @@ _BACKLOG = 128
 class ServedAddress:
     """Address of a service.
 
-    * `url`: address over HTTP; None: it is reached at its socket only.
+    * `url`: address over HTTP.
     * `socket`: socket for its own user's programs, without a token; None: another service of this user has it.
     * `token_file`: file of the owner's token, as long as that is not revoked.
     """
 
-    url: str | None
+    url: str
     socket: Path | None
     token_file: Path
 
@@ -70,7 +70,7 @@ def check_installed() -> None:
 @contextmanager
 def serve(
     host: LocalHost,
-    address: str | None = DEFAULT_ADDRESS,
+    address: str = DEFAULT_ADDRESS,
     *,
     tls: Tls | None = None,
     host_names: Sequence[str] = (),
@@ -80,8 +80,8 @@ def serve(
 ) -> Iterator[ServedAddress]:
     """Serve a host over HTTP, in a thread of its own, while the block runs.
 
-    * `address`: ``host:port`` to listen at, port 0: any that is free, host ``*``: all of this machine; None: only at
-      the socket of the service's own user.
+    * `address`: ``host:port`` to listen at, port 0: any that is free, host ``*``: all of this machine. It also listens at
+      the socket of the service's own user, unless another service of theirs does.
     * `tls`: encrypts what goes over `address`. The service may be asked by the names of the certificate.
     * `host_names`: other names by which it may be asked.
     * `allow_plain`: also listen without TLS where other machines reach it.
@@ -97,31 +97,23 @@ def serve(
 
     with ExitStack() as ending:
         context = None if tls is None else tls.context()
-        listening = None if address is None else ending.enter_context(_tcp_socket(address, tls, allow_plain))
+        listening = ending.enter_context(_tcp_socket(address, tls, allow_plain))
         path = service_socket()
         listener = listener_pid(path)
         # 0: a process of another PID namespace, a container say, with which the folder is shared.
-        is_anothers = listening is not None and (listener == 0 or _service_of(listener) not in (None, host.run_folder))
+        is_anothers = listener == 0 or _service_of(listener) not in (None, host.run_folder)
         own = None if is_anothers else ending.enter_context(_own_socket(path))
         database = ending.enter_context(closing(ServiceDatabase(service_root())))
         tokens = Tokens(database)
         tokens.make_first()
-        endpoints = [] if own is None else [Endpoint(listening=own, tokens=None, host_names=None)]
-        url = None
-        if listening is not None and address is not None:
-            names = _names(_parsed(address)[0], listening, tls, host_names)
-            url = _url(names[0], listening, tls)
-            allowed = HostNames([*names, *LOOPBACK_NAMES])
-            endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=allowed, tls=context))
-        service = ServiceContext(host=host, limits=limits or Limits(), tracer=tracer)
-        host.subscribe(service.signal.notify)
+        names = _names(_parsed(address)[0], listening, tls, host_names)
+        endpoints = [Endpoint(listening, tokens, HostNames([*names, *LOOPBACK_NAMES]), context)]
+        endpoints += [] if own is None else [Endpoint(own, tokens=None, host_names=None)]
+        service = ServiceContext(host, limits or Limits(), tracer)
         ending.enter_context(_quick_threads())
         ending.enter_context(endpoints_served(service, endpoints))
-        yield ServedAddress(
-            url=url,
-            socket=None if own is None else path,
-            token_file=owner_token_file(database.folder),
-        )
+        socket_path = None if own is None else path
+        yield ServedAddress(_url(names[0], listening, tls), socket_path, owner_token_file(database.folder))
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Spans of OpenTelemetry for each decision of the policy and each job, from a host's messages."""
+"""Spans of OpenTelemetry for each decision of the policy and each job, from a host's journal."""
 
 import logging
-from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from threading import Event, Thread
 
 from opentelemetry.trace import StatusCode, Tracer
@@ -19,6 +19,7 @@ from punctual.history.decision_trace import decision_steps
 from punctual.history.job import JobHistory
 from punctual.history.run import RunSummary, history_of, series, summary
 from punctual.journal.errors import StoreUnreachable
+from punctual.journal.sqlite import About
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,32 +27,25 @@ Value = str | bool | int | float
 #: Name, nanoseconds since 1970, and attributes.
 SpanEvent = tuple[str, int, Mapping[str, Value]]
 
-_KINDS = (RequestPlan, PlanProposed, JobFinished, JobFailed, RejectJob)
+_ABOUT = About(kinds=tuple(kind.__name__ for kind in (RequestPlan, PlanProposed, JobFinished, JobFailed, RejectJob)))
 #: Seconds between two looks at new messages.
 _POLL_INTERVAL_S = 1.0
 
 
 class SpanReader:
-    """Makes spans of a host's messages, in a thread of its own, while it is entered.
+    """Makes spans of what a host writes into its journal, in a thread of its own, while it is entered.
 
-    What a job did is read from the journal once the job has ended, so nothing is kept of jobs that run, and a job that
-    was submitted to an earlier host has its whole span.
+    What a job did is read once the job has ended, so nothing is kept of jobs that run, and a job that was submitted to an
+    earlier host has its whole span.
     """
 
     def __init__(self, host: LocalHost, tracer: Tracer) -> None:
         self._host, self._tracer = host, tracer
-        # Messages that wait for the next look: the oldest are dropped.
-        self._messages: deque[Message] = deque(maxlen=10_000)
-        #: The last messages about jobs of which nothing was told yet.
-        self._ends: dict[JobId, Message] = {}
+        #: Number of the first message that was not read.
+        self._sequence = host.n_written + 1
         self._asked_at: float | None = None
         self._is_ending = Event()
         self._thread = Thread(target=self._read, name="punctual-spans", daemon=True)
-
-    def take(self, message: Message) -> None:
-        """Queue a message: the steering thread does no more than that."""
-        if isinstance(message, _KINDS):
-            self._messages.append(message)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -65,49 +59,38 @@ class SpanReader:
             self._look()
         self._look()
 
-    def _tell_ends(self) -> None:
-        for job, end in list(self._ends.items()):
-            try:
-                history = history_of(messages_of(self._host.run_folder, [job]), job)
-            except StoreUnreachable:  # to ask for each job would take as long each time
-                return
-            except InvalidSpec:  # its messages are gone
-                del self._ends[job]
-                continue
-            if history.end is not None and history.end.at == end.at:  # otherwise the journal has not the end yet
-                told = summary(history)
-                span = (self._ns(told.submitted_at), self._ns(told.ended_at or told.submitted_at))
-                self._tell(
-                    "job",
-                    span,
-                    _attributes(told),
-                    self._events(history),
-                    error="" if told.status in ("finished", "stopped") else told.cause or str(told.status),
-                )
-                del self._ends[job]
-
     def _look(self) -> None:
-        while self._messages:
-            message = self._messages.popleft()
-            if isinstance(message, RequestPlan):
-                self._asked_at = message.at
-            elif isinstance(message, PlanProposed):
-                self._tell_plan(message)
-            else:
-                self._note_end(message)
-        try:
-            self._tell_ends()
-        except Exception:  # noqa: BLE001 -- nothing is told of these jobs; of those after them it is
-            self._ends.clear()
-            _LOG.exception("no spans could be made of jobs that have ended")
+        """Tell of what was written since the last look; where the journal cannot be read now, at a later one."""
+        n_written = self._host.n_written
+        if n_written < self._sequence:
+            return
+        with suppress(InvalidSpec), self._host.run_folder.read_journal() as journal:
+            for number, message in journal.read_from(self._sequence, _ABOUT):
+                try:
+                    self._tell_of(message)
+                except StoreUnreachable:
+                    raise
+                except InvalidSpec:
+                    pass  # the messages of this job are gone
+                except Exception:  # noqa: BLE001 -- nothing is told of this one; of those after it it is
+                    _LOG.exception("no span could be made of a message")
+                self._sequence = number + 1
+            self._sequence = max(self._sequence, n_written + 1)
 
-    def _note_end(self, message: Message) -> None:
-        job = ended_by(message)
-        if job is not None:
-            self._ends[job] = message
-        # Ends that wait for a readable journal.
-        while len(self._ends) > 1000:
-            del self._ends[next(iter(self._ends))]
+    def _tell_of(self, message: Message) -> None:
+        if isinstance(message, RequestPlan):
+            self._asked_at = message.at
+        elif isinstance(message, PlanProposed):
+            self._tell_plan(message)
+        elif (job := ended_by(message)) is not None:
+            self._tell_job(job)
+
+    def _tell_job(self, job: JobId) -> None:
+        history = history_of(messages_of(self._host.run_folder, [job]), job)
+        told = summary(history)
+        span = (self._ns(told.submitted_at), self._ns(told.ended_at or told.submitted_at))
+        error = "" if told.status in ("finished", "stopped") else told.cause or str(told.status)
+        self._tell("job", span, _attributes(told), self._events(history), error=error)
 
     def _tell_plan(self, event: PlanProposed) -> None:
         from_at = event.at if self._asked_at is None else min(self._asked_at, event.at)

@@ -3,15 +3,7 @@
 from collections import Counter
 from datetime import datetime
 
-from punctual.client.schema import (
-    Amounts,
-    ClusterStanding,
-    JobStanding,
-    LackingMachines,
-    NodeStanding,
-    PromiseEntry,
-    ReasonText,
-)
+from punctual.client import schema
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.status import JobStatus
 from punctual.core.verdict import remaining_time, slack_s, verdict
@@ -21,13 +13,13 @@ from punctual.history.judge import NO_WAIT, Wait, headline, judge
 from punctual.request.deadlines import Now
 
 
-def job_standing(host: LocalHost | None, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> JobStanding:
+def job_standing(host: LocalHost | None, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> schema.JobStanding:
     """Return one job's standing at `now`, without the headline; `host`: None: it is over, and so are its plans."""
     remaining, judged = remaining_time(status, now.at), judge(status, now.at, now.iso, wait)
     done_frac, reason = status.done_frac, wait.unbought or status.reason
     line_from = status.line_from or (None, None)
     counts = None if status.spec.worker is None else status.spec.worker_counts()
-    return JobStanding(
+    return schema.JobStanding(
         name=status.id,
         state=status.display_state,
         verdict=verdict(status, now.at),
@@ -35,7 +27,9 @@ def job_standing(host: LocalHost | None, status: JobStatus, now: Now, wait: Wait
         word=judged.word,
         phrase=judged.phrase,
         expected_start=wall_of(now, wait.starts_at),
-        reason=None if reason is None else ReasonText(code=reason.code, text=reason.text, facts=dict(reason.facts)),
+        reason=None
+        if reason is None
+        else schema.ReasonText(code=reason.code, text=reason.text, facts=dict(reason.facts)),
         cause=status.cause,
         exit_code=status.exit_code,
         program=[] if status.program is None else list(status.program.argv),
@@ -84,7 +78,7 @@ def standing_json(host: LocalHost, status: JobStatus, now: Now, wait: Wait = NO_
     return job_standing(host, status, now, wait).model_dump_json(by_alias=True).encode()
 
 
-def job_answer(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
+def job_answer(host: LocalHost, status: JobStatus, now: Now) -> schema.JobStanding:
     """Return the standing of one job of a host, with its headline."""
     wait = host.waits(now.at).get(status.id, NO_WAIT)
     standing = with_headline(
@@ -94,26 +88,26 @@ def job_answer(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
 
 
 def with_headline(
-    standing: JobStanding, status: JobStatus, now: Now, wait: Wait = NO_WAIT, most_cores: float | None = None
-) -> JobStanding:
+    standing: schema.JobStanding, status: JobStatus, now: Now, wait: Wait = NO_WAIT, most_cores: float | None = None
+) -> schema.JobStanding:
     """Return the standing with its headline; `most_cores`: of all nodes."""
     is_promised = standing.promised_until is not None
     said = headline(status, now.at, now.iso, wait, most_cores=most_cores, is_promised=is_promised)
     return standing.model_copy(update={"headline": said})
 
 
-def cluster_standing(host: LocalHost) -> ClusterStanding:
+def cluster_standing(host: LocalHost) -> schema.ClusterStanding:
     """Return the standing of the cluster: capacity, held and free resources, promises."""
     now, jobs, promises, news = host.clocks(), host.jobs(), host.promises(), host.node_news()
     grants = [status.granted for status in jobs if status.granted]
-    nodes, costs = list[NodeStanding](), host.costs()
+    nodes, costs = list[schema.NodeStanding](), host.costs()
     capacity, held = NOTHING, NOTHING
     for node in host.nodes():
         of_node = news.get(node.id, NO_NEWS)
         on_node = total(granted[node.id] for granted in grants if node.id in granted)
         capacity, held = capacity + node.capacity, held + on_node
         nodes.append(
-            NodeStanding(
+            schema.NodeStanding(
                 name=node.id,
                 device=node.device,
                 slowness=node.slowness,
@@ -123,17 +117,17 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
                 taken_cores=of_node.taken_cores,
                 capacity=_amounts(node.capacity),
                 held=_amounts(on_node),
-                free=_free(node.capacity, on_node),
+                free=_amounts(node.capacity - on_node),
             )
         )
-    return ClusterStanding(
+    return schema.ClusterStanding(
         policy=host.policy,
         nodes=nodes,
         capacity=_amounts(capacity),
         held=_amounts(held),
-        free=_free(capacity, held),
+        free=_amounts(capacity - held),
         promised=[
-            PromiseEntry(job=status.id, until=now.wall_of(promises[status.id]))
+            schema.PromiseEntry(job=status.id, until=now.wall_of(promises[status.id]))
             for status in jobs
             if status.id in promises and not status.ended
         ],
@@ -141,7 +135,7 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
         usd_per_hour=None if costs is None else costs[0],
         spent_usd=None if costs is None else costs[1],
         lacking_machines=[
-            LackingMachines(
+            schema.LackingMachines(
                 pool=lack.pool.name,
                 starting=lack.n_starting,
                 refused=lack.n_refused,
@@ -167,10 +161,5 @@ def wall_of(now: Now, at: float | None) -> datetime | None:
     return None if at is None else now.wall_of(at)
 
 
-def _amounts(resources: Resources) -> Amounts:
-    return Amounts(cores=resources.cores, gpus=resources.gpus, memory_bytes=resources.memory_bytes)
-
-
-def _free(capacity: Resources, held: Resources) -> Amounts:
-    """Return the free resources; a device that was lost may still be held."""
-    return _amounts(capacity - held)
+def _amounts(resources: Resources) -> schema.Amounts:
+    return schema.Amounts(cores=resources.cores, gpus=resources.gpus, memory_bytes=resources.memory_bytes)

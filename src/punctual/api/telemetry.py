@@ -49,10 +49,8 @@ def observed(host: LocalHost, processors: Sequence[SpanProcessor], readers: Sequ
     meters = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
     _Gauges(host).add_to(meters)
     tracer = traces.get_tracer("punctual", __version__)
-    reader = SpanReader(host, tracer)
     try:
-        with reader:
-            host.subscribe(reader.take)
+        with SpanReader(host, tracer):
             yield tracer
     finally:
         ends = [Thread(target=provider.shutdown, daemon=True) for provider in (traces, meters)]

@@ -5,6 +5,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -140,9 +141,13 @@ class UpOptions(RequestBody):
 
     def http(self) -> HttpOptions:
         """Return the options of HTTP; raises `InvalidSpec` if one is impossible."""
-        names = ("tls_cert", "tls_key", "allow_plain", "otel")
         options = HttpOptions(
-            address=self.listen, host_names=self.host_name, **{name: getattr(self, name) for name in names}
+            address=self.listen,
+            tls_cert=None if self.tls_cert is None else str(self.tls_cert.absolute()),
+            tls_key=None if self.tls_key is None else str(self.tls_key.absolute()),
+            host_names=self.host_name,
+            allow_plain=self.allow_plain,
+            otel=self.otel,
         )
         options.check()
         return options
@@ -173,7 +178,7 @@ def up(given: UpOptions) -> None:
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     notify.hand_on()
-    request = DaemonRequest(options=options, stays=True, http=http.as_fields())
+    request = DaemonRequest(options=options, stays=True, http=asdict(http))
     if given.detach:
         _tell(start_daemon(request), as_json=given.as_json)
         write_error(*([] if given.listen is not None else notice_without_http()), log_notice())
@@ -288,5 +293,5 @@ def daemon(
     """Run the daemon in this terminal, until its last job has ended. Other commands start it by themselves."""
     options = HostOptions(actuator=actuator, policy=policy, shared=True, jobs_at_once=jobs_at_once)
     options.check()
-    http = HttpOptions(address=NO_HTTP).as_fields() if stay else None
+    http = {"address": NO_HTTP} if stay else None
     raise typer.Exit(serve(DaemonRequest(options=options, stays=stay, http=http), as_json=as_json))

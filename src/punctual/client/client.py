@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
@@ -22,22 +23,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 from pydantic import ValidationError
 from pydantic.alias_generators import to_snake
 
-from punctual.client.schema import (
-    AnswerBody,
-    ClusterStanding,
-    FaultText,
-    Health,
-    JobList,
-    JobStanding,
-    PolicyEntry,
-    PolicyList,
-    PolicyStanding,
-    Problem,
-    QuoteAnswer,
-    SubmitRequest,
-    WhyAnswer,
-    WhyEntry,
-)
+from punctual.client import schema
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.status import ToldState
 from punctual.core.units import span
@@ -47,7 +33,7 @@ from punctual.daemon.paths import owner_token_file, service_root, service_socket
 from punctual.distribution import __version__
 from punctual.request.redaction import redacted
 
-A = TypeVar("A", bound=AnswerBody)
+A = TypeVar("A", bound=schema.AnswerBody)
 T = TypeVar("T")
 
 #: Names of this machine for itself: there the owner's token is looked for.
@@ -159,7 +145,7 @@ class Client:
         headers = {"Idempotency-Key": key}
         for i_try in range(_N_TRIES):
             try:
-                return Job(self, self._answer(JobStanding, "POST", "/jobs", body=body, headers=headers).name)
+                return Job(self, self._answer(schema.JobStanding, "POST", "/jobs", body=body, headers=headers).name)
             except ServiceFailed as error:
                 if error.status not in {None, 503} or i_try == _N_TRIES - 1:
                     raise
@@ -176,7 +162,7 @@ class Client:
         state: ToldState | Sequence[ToldState] = (),
         verdict: Verdict | Sequence[Verdict] = (),
         name: str | None = None,
-    ) -> list[JobStanding]:
+    ) -> list[schema.JobStanding]:
         """Return the remembered jobs in order of submission, optionally of some states, verdicts or names.
 
         Parameters
@@ -185,23 +171,23 @@ class Client:
             Beginning of the job's name.
         """
         query = {"state": state, "verdict": verdict, "name": name, "limit": 500}
-        page = self._answer(JobList, "GET", "/jobs", query=query)
-        jobs = list(page.jobs)
+        page = self._answer(schema.JobList, "GET", "/jobs", query=query)
+        jobs = page.jobs
         while page.next_cursor is not None:
-            page = self._answer(JobList, "GET", "/jobs", query={**query, "cursor": page.next_cursor})
+            page = self._answer(schema.JobList, "GET", "/jobs", query={**query, "cursor": page.next_cursor})
             jobs += page.jobs
         return jobs
 
-    def show(self, name: str) -> JobStanding:
+    def show(self, name: str) -> schema.JobStanding:
         """Return the job's standing."""
-        return self._answer(JobStanding, "GET", _path(name))
+        return self._answer(schema.JobStanding, "GET", _path(name))
 
-    def why(self, name: str, *, last: int = 10, every: bool = False) -> list[WhyEntry]:
+    def why(self, name: str, *, last: int = 10, every: bool = False) -> list[schema.WhyEntry]:
         """Return the events that led to the job's grants, oldest first."""
         query = {"last": last, "every": str(every).lower()}
-        return self._answer(WhyAnswer, "GET", _path(name, "why"), query=query).entries
+        return self._answer(schema.WhyAnswer, "GET", _path(name, "why"), query=query).entries
 
-    def change(self, name: str, **changes: Unpack[ChangeOptions]) -> JobStanding:
+    def change(self, name: str, **changes: Unpack[ChangeOptions]) -> schema.JobStanding:
         """Change the deadline (``+30m``, ``90s`` from now, ``18:00``), weight, cores, workers or budget of a job that works.
 
         Raises
@@ -209,40 +195,41 @@ class Client:
         InvalidSpec
             Something of it cannot be; then nothing is changed.
         """
-        return self._answer(JobStanding, "PATCH", _path(name), body=changes)
+        return self._answer(schema.JobStanding, "PATCH", _path(name), body=changes)
 
-    def stop(self, name: str, cause: str = "") -> JobStanding:
+    def stop(self, name: str, cause: str = "") -> schema.JobStanding:
         """Ask the job to end, after a checkpoint if it can make one."""
-        return self._answer(JobStanding, "POST", _path(name, "stop"), body={"cause": cause})
+        return self._answer(schema.JobStanding, "POST", _path(name, "stop"), body={"cause": cause})
 
-    def pause(self, name: str, cause: str = "") -> JobStanding:
+    def pause(self, name: str, cause: str = "") -> schema.JobStanding:
         """Pause the job until `resume`; its deadline goes on counting."""
-        return self._answer(JobStanding, "POST", _path(name, "pause"), body={"cause": cause})
+        return self._answer(schema.JobStanding, "POST", _path(name, "pause"), body={"cause": cause})
 
-    def resume(self, name: str) -> JobStanding:
+    def resume(self, name: str) -> schema.JobStanding:
         """Resume a paused job."""
-        return self._answer(JobStanding, "POST", _path(name, "resume"))
+        return self._answer(schema.JobStanding, "POST", _path(name, "resume"))
 
-    def quote(self, name: str, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
+    def quote(self, name: str, *, deadline: str | None = None, cores: Sequence[float] = ()) -> schema.QuoteAnswer:
         """Quote another deadline of the job, and its finish with each of `cores`; changes nothing."""
         return self._answer(
-            QuoteAnswer, "POST", _path(name, "quote"), body={"deadline": deadline, "cores": list(cores)}
+            schema.QuoteAnswer, "POST", _path(name, "quote"), body={"deadline": deadline, "cores": list(cores)}
         )
 
-    def quote_new(self, program: Sequence[str], *, amounts: Sequence[float] = (), **options: Any) -> QuoteAnswer:
+    def quote_new(self, program: Sequence[str], *, amounts: Sequence[float] = (), **options: Any) -> schema.QuoteAnswer:
         """Quote a job that is not submitted; `amounts` are of cores. Changes nothing."""
         asked = self._request_of(program, options)
         body = {"job": asked.model_dump(by_alias=True, exclude_unset=True), "cores": list(amounts)}
-        return self._answer(QuoteAnswer, "POST", "/quote", body=body)
+        return self._answer(schema.QuoteAnswer, "POST", "/quote", body=body)
 
-    def wait(self, name: str, timeout_s: float | None = None) -> JobStanding:
+    def wait(self, name: str, timeout_s: float | None = None) -> schema.JobStanding:
         """Wait for the job's end and return its standing; raises `TimeoutError` if that takes longer."""
-        for pause_s in pauses(timeout_s):
-            standing = self.show(name)
-            if standing.ended is not None:
-                return standing
+        give_up_at, pause_s = inf if timeout_s is None else time.monotonic() + timeout_s, 0.05
+        while (standing := self.show(name)).ended is None:
+            if time.monotonic() >= give_up_at:
+                raise TimeoutError(f"job '{name}' has not ended in {span(timeout_s or 0.0)}")
             time.sleep(pause_s)
-        raise TimeoutError(f"job '{name}' has not ended in {span(timeout_s or 0.0)}")
+            pause_s = min(2 * pause_s, 1.0)
+        return standing
 
     def logs(
         self,
@@ -279,11 +266,11 @@ class Client:
 
     # The cluster.
 
-    def cluster(self) -> ClusterStanding:
+    def cluster(self) -> schema.ClusterStanding:
         """Return the cluster's capacity, and the resources that are held and free."""
-        return self._answer(ClusterStanding, "GET", "/cluster")
+        return self._answer(schema.ClusterStanding, "GET", "/cluster")
 
-    def drain(self, node: str, in_: str = "60s") -> ClusterStanding:
+    def drain(self, node: str, in_: str = "60s") -> schema.ClusterStanding:
         """Have all jobs leave a node that is taken away after the time `in_`; nothing is placed there any more.
 
         Raises
@@ -293,21 +280,21 @@ class Client:
         ServiceFailed
             The token has not the role of an operator (403), or no answer came.
         """
-        return self._answer(ClusterStanding, "POST", f"/nodes/{quote(node, safe='')}/drain", body={"in": in_})
+        return self._answer(schema.ClusterStanding, "POST", f"/nodes/{quote(node, safe='')}/drain", body={"in": in_})
 
-    def undrain(self, node: str) -> ClusterStanding:
+    def undrain(self, node: str) -> schema.ClusterStanding:
         """Use a node again that was to be taken away; raises as `drain` does."""
-        return self._answer(ClusterStanding, "POST", f"/nodes/{quote(node, safe='')}/undrain")
+        return self._answer(schema.ClusterStanding, "POST", f"/nodes/{quote(node, safe='')}/undrain")
 
-    def policies(self) -> list[PolicyEntry]:
+    def policies(self) -> list[schema.PolicyEntry]:
         """Return the available policies."""
-        return self._answer(PolicyList, "GET", "/policies").policies
+        return self._answer(schema.PolicyList, "GET", "/policies").policies
 
-    def policy(self) -> PolicyStanding:
+    def policy(self) -> schema.PolicyStanding:
         """Return the policy that makes the plans."""
-        return self._answer(PolicyStanding, "GET", "/policy")
+        return self._answer(schema.PolicyStanding, "GET", "/policy")
 
-    def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None) -> PolicyStanding:
+    def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None) -> schema.PolicyStanding:
         """Make plans with another policy, or with other parameters; jobs go on meanwhile.
 
         Raises
@@ -318,16 +305,16 @@ class Client:
             The token has not the role of an operator (403), or no answer came.
         """
         body = {"name": name, "parameters": dict(parameters or {})}
-        return self._answer(PolicyStanding, "PUT", "/policy", body=body)
+        return self._answer(schema.PolicyStanding, "PUT", "/policy", body=body)
 
     def metrics(self) -> str:
         """Return the metrics in Prometheus's format."""
         with self._opened("GET", "/metrics") as answered:
             return answered.all().decode(errors="replace")
 
-    def health(self) -> Health:
+    def health(self) -> schema.Health:
         """Return the service's health, and the caller's name and role."""
-        return self._answer(Health, "GET", "/health")
+        return self._answer(schema.Health, "GET", "/health")
 
     # Asking.
 
@@ -390,21 +377,19 @@ class Client:
             return owner_token_file(service_root()).read_text(encoding="ascii").strip()
         return None
 
-    def _request_of(self, program: Sequence[str], options: dict[str, Any]) -> SubmitRequest:
-        unknown = next((name for name in options if name not in SubmitRequest.model_fields), None)
+    def _request_of(self, program: Sequence[str], options: dict[str, Any]) -> schema.SubmitRequest:
+        known = schema.SubmitRequest.model_fields
+        unknown = next((name for name in options if name not in known), None)
         if unknown is not None:
-            remedy = (
-                f"{did_you_mean(unknown, SubmitRequest.model_fields)}Known: {', '.join(SubmitRequest.model_fields)}."
-            )
-            raise InvalidSpec(
-                "an option must be one of `punctual run`", f"`{unknown}`", "the job", remedy, option=unknown
-            )
+            remedy = f"{did_you_mean(unknown, known)}Known: {', '.join(known)}."
+            must = "an option must be one of `punctual run`"
+            raise InvalidSpec(must, f"`{unknown}`", "the job", remedy, option=unknown)
         if self._url is None:
             own = {name: value for name, value in os.environ.items() if _is_text(value) and _is_text(name)}
             options = {"cwd": str(Path.cwd()), **options, "env": {**own, **options.get("env", {})}}
         words = program if isinstance(program, str) or not isinstance(program, Sequence) else list(program)
         try:
-            return SubmitRequest.model_validate({"program": words, **options})
+            return schema.SubmitRequest.model_validate({"program": words, **options})
         except ValidationError as error:  # its text has the values, which may be secrets
             complaint = error.errors(include_url=False, include_input=False)[0]
             field, remedy = str(complaint["loc"][0]), "Write it as the reference of the Python client says."
@@ -419,35 +404,35 @@ class Job:
         self._client = client
         self.name = name
 
-    def status(self) -> JobStanding:
+    def status(self) -> schema.JobStanding:
         """Return its standing."""
         return self._client.show(self.name)
 
-    def wait(self, timeout_s: float | None = None) -> JobStanding:
+    def wait(self, timeout_s: float | None = None) -> schema.JobStanding:
         """Wait for its end and return its standing; raises `TimeoutError` if that takes longer."""
         return self._client.wait(self.name, timeout_s)
 
-    def change(self, **changes: Unpack[ChangeOptions]) -> JobStanding:
+    def change(self, **changes: Unpack[ChangeOptions]) -> schema.JobStanding:
         """Change the job; see `Client.change`."""
         return self._client.change(self.name, **changes)
 
-    def stop(self, cause: str = "") -> JobStanding:
+    def stop(self, cause: str = "") -> schema.JobStanding:
         """Ask the job to end, after a checkpoint if it can make one."""
         return self._client.stop(self.name, cause)
 
-    def pause(self, cause: str = "") -> JobStanding:
+    def pause(self, cause: str = "") -> schema.JobStanding:
         """Pause the job until `resume`."""
         return self._client.pause(self.name, cause)
 
-    def resume(self) -> JobStanding:
+    def resume(self) -> schema.JobStanding:
         """Resume the job after `pause`."""
         return self._client.resume(self.name)
 
-    def quote(self, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
+    def quote(self, *, deadline: str | None = None, cores: Sequence[float] = ()) -> schema.QuoteAnswer:
         """Quote another deadline; see `Client.quote`."""
         return self._client.quote(self.name, deadline=deadline, cores=cores)
 
-    def why(self, *, last: int = 10, every: bool = False) -> list[WhyEntry]:
+    def why(self, *, last: int = 10, every: bool = False) -> list[schema.WhyEntry]:
         """Return the events that led to its grants, oldest first."""
         return self._client.why(self.name, last=last, every=every)
 
@@ -489,7 +474,7 @@ class Answered:
         with self:
             body = self.all()
         try:
-            told = Problem.model_validate_json(body)
+            told = schema.Problem.model_validate_json(body)
         except ValidationError:  # of another program
             raise ServiceFailed(self._response.reason or f"status {status}", status) from None
         if status == 422 and told.must is not None:
@@ -583,20 +568,7 @@ def _events(answered: Answered) -> Iterator[JobEvent]:
                 yield JobEvent(**{field.name: told[field.name] for field in fields(JobEvent)})
 
 
-def pauses(timeout_s: float | None) -> Iterator[float]:
-    """Yield the seconds to wait before the next look, once at least and until the time is over."""
-    give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
-    # Time between two looks: at first this, ...
-    pause_s = 0.05
-    while True:
-        yield pause_s
-        if give_up_at is not None and not time.monotonic() < give_up_at:
-            return
-        # ... and at most this.
-        pause_s = min(2 * pause_s, 1.0)
-
-
-def _invalid(told: Problem | FaultText, others: Sequence[InvalidSpec] = ()) -> InvalidSpec:
+def _invalid(told: schema.Problem | schema.FaultText, others: Sequence[InvalidSpec] = ()) -> InvalidSpec:
     names = (told.field or "").removeprefix("/job/").strip("/").split("/")  # a quote has its job in a part
     option = to_snake(names[0]) or None
     parts = (part or "" for part in (told.must, told.got, told.where, told.remedy))
@@ -629,8 +601,4 @@ def _path(name: str, *more: str) -> str:
 
 def _is_text(value: str) -> bool:
     """Whether a variable can be sent: bytes that are no text cannot."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return re.search("[\ud800-\udfff]", value) is None

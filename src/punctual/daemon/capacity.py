@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from punctual.core.resources import Resources
-from punctual.executors.local.devices import DEVICES, visible_devices
+from punctual.executors.local.devices import visible_devices
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -25,7 +25,7 @@ def usable_cores(n_cpus: int | None = None) -> float:
     return min([float(n_cpus), *_quotas(Path("/proc/self/cgroup").read_text(), _CGROUPS)])
 
 
-def usable_gpus(devices: Path = DEVICES) -> int:
+def usable_gpus(devices: Path | None = None) -> int:
     """NVIDIA devices of this machine, or those that ``CUDA_VISIBLE_DEVICES`` leaves, whichever are less."""
     return len(visible_devices(devices=devices))
 

@@ -3,7 +3,7 @@ import { explorer } from "./chart.js";
 import { byAttention, ICONS, isOver } from "./judge.js";
 import { budget, latest, present } from "./service.js";
 import { drawStack, height, N_COLOURS, poolColour } from "./stacked.js";
-import { amount, at, capital, clock, counted, dollars, drawn, element, icon, jobLink, roughly, roundDollars, timed } from "./texts.js";
+import { amount, at, capital, clock, counted, dollars, drawn, element, icon, jobLink, offer, roughly, roundDollars, timed } from "./texts.js";
 import { onView } from "./views.js";
 
 /** So many jobs that wait are listed, the first. */
@@ -65,11 +65,7 @@ function offerNodes() {
   if (list.dataset.said === said) return;
   list.dataset.said = said;
   const chosen = list.value;
-  list.replaceChildren(...["", ...new Set([...names, ...(chosen ? [chosen] : [])])].map((name) => {
-    const option = /** @type {HTMLOptionElement} */ (element("option", name || "all"));
-    option.value = name;
-    return option;
-  }));
+  offer(list, ["", ...new Set([...names, ...(chosen ? [chosen] : [])])], (name) => name || "all");
   list.value = chosen;
 }
 

@@ -1,6 +1,6 @@
 // Another run of the same program, to be seen beside the one that is shown.
 import { allJobs, jobHistory, oneJob } from "./service.js";
-import { at, element } from "./texts.js";
+import { at, offer } from "./texts.js";
 
 /** The one that was chosen, and its course; null: none. @type {{job: any, told: any, byProgress: boolean} | null} */
 let other = null;
@@ -24,11 +24,7 @@ export async function offerOthers(name, changed) {
   at("compare").hidden = false;
   at("compare-none").hidden = same.length > 0;
   at("compare-with").parentElement.hidden = !same.length;
-  at("compare-with").replaceChildren(...["", ...same.map((each) => each.name)].map((each) => {
-    const option = /** @type {HTMLOptionElement} */ (element("option", each || "none"));
-    option.value = each;
-    return option;
-  }));
+  offer(at("compare-with"), ["", ...same.map((each) => each.name)], (each) => each || "none");
 }
 
 async function choose() {

@@ -82,11 +82,10 @@ function fillWhy(cell, short, whole, urgent, brief) {
   if (!whole) return cell.replaceChildren(visible(short));
   const was = cell.querySelector("button"), text = element("p"), button = /** @type {HTMLButtonElement} */ (was || element("button"));
   const show = () => {
-    const isOpen = button.getAttribute("aria-expanded") === "true", link = jobLink(urgent);
+    const isOpen = button.getAttribute("aria-expanded") === "true";
     text.textContent = visible(isOpen ? whole : brief);
-    link.textContent = "See what would help";
     text.hidden = !isOpen && !urgent;
-    if (urgent && mayHelp) text.append(" ", link);
+    if (urgent && mayHelp) text.append(" ", jobLink(urgent, "See what would help"));
   };
   if (!was) button.setAttribute("aria-expanded", "false");
   button.type = "button";

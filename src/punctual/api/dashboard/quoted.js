@@ -1,7 +1,7 @@
 // A quote: when it is asked for, and in words, for every view that shows one.
 import { valueAt } from "./chart.js";
 import { present } from "./service.js";
-import { amount, clock, counted, dollars, drawn, element, roundDollars, span } from "./texts.js";
+import { actionButton, amount, clock, counted, dollars, drawn, element, roundDollars, span } from "./texts.js";
 import { roundSpan, timeTicks, valueTicks } from "./ticks.js";
 
 /** Time without a key before a quote is asked for. */
@@ -76,11 +76,9 @@ export function shown(quote, verb, onTake, width) {
   const [mark, look] = quote.canBePromised === null || !quote.promises ? ["", ""] : quote.canBePromised ? ["✓ ", "met"] : ["✗ ", "missed"];
   const parts = /** @type {Element[]} */ ([element("p", mark + quote.reason.text[0].toUpperCase() + quote.reason.text.slice(1), look)]);
   if (quote.earliest !== null) {
-    const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `), take = element("button", `${verb} ${clock(quote.earliest)}`);
-    /** @type {HTMLButtonElement} */ (take).type = "button";
-    take.addEventListener("click", () => onTake(fromNow(quote.earliest)));
+    const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `);
+    earliest.append(actionButton(`${verb} ${clock(quote.earliest)}`, () => onTake(fromNow(quote.earliest))));
     parts.push(earliest);
-    earliest.append(take);
   }
   if (quote.expected) parts.push(element("p", `With ${size(quote.expected)}, as it would begin, and no change: ${landing(quote.expected)}`));
   const prices = pricesDrawn(quote, width || 480), bought = quote.bought === null ? [] : [{ deadline: quote.bought, text: `${dollars(quote.budgetUsd)} buy it by ${clock(quote.bought)}` }];
@@ -112,7 +110,12 @@ function begin(svg, width, title, mostX, mostY, values, write) {
     path("grid", `M${CURVE.left} ${y(value)}H${right}`);
     svg.append(drawn("text", { x: CURVE.left - 8, y: y(value) + 4, "text-anchor": "end" }, write(value)));
   }
-  return { x, y, right, foot, path };
+  /** A line that is not to be crossed, with its name. @param {number} value @param {string} name */
+  const limit = (value, name) => {
+    path("curve goal", `M${CURVE.left} ${y(value)}H${right}`);
+    svg.append(drawn("text", { class: "name", x: right, y: y(value) - 4, "text-anchor": "end" }, name));
+  };
+  return { x, y, right, foot, path, limit };
 }
 
 /** A mark at a point, with what it says. @param {any} svg @param {number} cx @param {number} cy @param {"" | "sure" | "never"} kind @param {string} title */
@@ -129,7 +132,7 @@ export function drawFinishes(svg, quote) {
   if (found.length < 2) return;
   const now = present(), left = (/** @type {string} */ time) => Math.max(0, (Date.parse(time) - now) / 1000), deadline = quote.deadline ? left(quote.deadline) : 0;
   const most = 1.08 * Math.max(deadline, ...found.map((/** @type {any} */ each) => left(each.high))), cores = Math.max(...found.map((/** @type {any} */ each) => each.cores)), step = roundSpan(1000 * most, 4) / 1000;
-  const { x, y, right, foot, path } = begin(svg, svg.clientWidth || 480, "Takes, by cores", cores, most, Array.from({ length: Math.ceil(most / step) }, (_, i) => i * step), (seconds) => (seconds ? span(seconds) : "0"));
+  const { x, y, right, foot, path, limit } = begin(svg, svg.clientWidth || 480, "Takes, by cores", cores, most, Array.from({ length: Math.ceil(most / step) }, (_, i) => i * step), (seconds) => (seconds ? span(seconds) : "0"));
   const along = (/** @type {string} */ key) => found.map((/** @type {any} */ each) => `${x(each.cores).toFixed(1)} ${y(left(each[key])).toFixed(1)}`);
   for (const n of valueTicks(0, cores, 4)) svg.append(drawn("text", { x: x(n), y: foot + 18, "text-anchor": "middle" }, amount(n)));
   path("interval", `M${along("low").join("L")}L${along("high").reverse().join("L")}Z`);
@@ -139,9 +142,7 @@ export function drawFinishes(svg, quote) {
     point(svg, x(each.cores), y(left(each.finish)), word.includes("cannot") ? "never" : word ? "sure" : "", landed(quote, each));
   }
   if (quote.promises) svg.append(drawn("text", { x: right, y: 12, "text-anchor": "end" }, "● can be promised  × cannot"));
-  if (!deadline) return;
-  path("curve goal", `M${CURVE.left} ${y(deadline)}H${right}`);
-  svg.append(drawn("text", { class: "name", x: right, y: y(deadline) - 4, "text-anchor": "end" }, "deadline"));
+  if (deadline) limit(deadline, "deadline");
 }
 
 /** The expected cost over the deadline, against the budget; null: there is no curve. @param {any} quote @param {number} width */
@@ -151,12 +152,9 @@ function pricesDrawn(quote, width) {
   if (possible.length < 2) return null;
   const svg = drawn("svg", { class: "chart", role: "img", "aria-label": "Expected cost by deadline; the list below says the same" }), usd = quote.budgetUsd ?? 0;
   const mostS = 1.05 * Math.max(...possible.map((/** @type {any} */ each) => left(each.deadline))), mostUsd = 1.1 * Math.max(usd, ...possible.map((/** @type {any} */ each) => each.usd));
-  const { x, y, right, foot, path } = begin(svg, width, "", mostS, mostUsd, valueTicks(0, mostUsd, 4), roundDollars);
+  const { x, y, right, foot, path, limit } = begin(svg, width, "", mostS, mostUsd, valueTicks(0, mostUsd, 4), roundDollars);
   for (const { time, text } of timeTicks(now, now + 1000 * mostS, Math.floor((right - CURVE.left) / 72))) svg.append(drawn("text", { x: x((time - now) / 1000), y: foot + 18, "text-anchor": "middle" }, text));
-  if (usd) {
-    path("curve goal", `M${CURVE.left} ${y(usd)}H${right}`);
-    svg.append(drawn("text", { class: "name", x: right, y: y(usd) - 4, "text-anchor": "end" }, `budget ${dollars(usd)}`));
-  }
+  if (usd) limit(usd, `budget ${dollars(usd)}`);
   path("curve granted", `M${possible.map((/** @type {any} */ each) => `${x(left(each.deadline)).toFixed(1)} ${y(each.usd).toFixed(1)}`).join("L")}`);
   for (const each of possible) point(svg, x(left(each.deadline)), y(each.usd), "sure", price(each));
   const never = Math.min(mostS, Math.max(0, ...quote.prices.filter((/** @type {any} */ each) => each.usd === null).map((/** @type {any} */ each) => left(each.deadline))));

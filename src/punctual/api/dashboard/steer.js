@@ -1,7 +1,7 @@
 // What a job can be told by hand: a deadline, whose quote is shown before; weight and bounds; pause, resume, stop.
 import { fromNow, harm, quotesAfterPause, shown } from "./quoted.js";
 import { health, inOneText, jobPath, latest, oneJob, post, present, Refused } from "./service.js";
-import { amount, at, clock, counted, dollars, element, jobLink, relative, span } from "./texts.js";
+import { actionButton, amount, at, clock, counted, dollars, element, jobLink, labelled, relative, span } from "./texts.js";
 
 /** @param {any} least @param {any} most */
 const bounds = (least, most) => (least === null || most === null ? null : `${least}..${most}`);
@@ -13,6 +13,13 @@ const VALUES = {
   workers: (job) => bounds(job.leastWorkers, job.mostWorkers),
   budget: (job) => job.budgetUsd,
 };
+/** What can be set beside the deadline: its label, and what it means. */
+const SETTABLE = [
+  ["weight", "New weight", "How much it counts against other jobs."],
+  ["cores", "New bounds of cores", "Least and most, or the most alone. Such as 0.5..2"],
+  ["workers", "New bounds of workers", "Least and most, or the most alone. Such as 1..4"],
+  ["budget", "New budget", "Dollars that it may cost in all, or none. Such as 60"],
+];
 /** What is asked of the service. @param {string} field @param {any} value */
 const bodyOf = (field, value) => ({ [field === "budget" ? "budgetUsd" : field]: value });
 /** @param {string} field @param {any} value */
@@ -132,10 +139,8 @@ const quotes = quotesAfterPause(
 
 /** An action: its effect, and the button that does it. @param {string} effect @param {string} text @param {() => void} act */
 function action(effect, text, act) {
-  const made = element("li"), button = /** @type {HTMLButtonElement} */ (element("button", text));
-  button.type = "button";
-  button.addEventListener("click", () => { at("help").hidden = true; at("one-title").focus(); act(); });
-  made.append(button, element("span", effect));
+  const made = element("li");
+  made.append(actionButton(text, () => { at("help").hidden = true; at("one-title").focus(); act(); }), element("span", effect));
   return made;
 }
 
@@ -148,9 +153,8 @@ function advise(answer) {
     found.push(action(`It has all ${counted(Number(amount(job.mostCores)), "core")} that it may have; ${amount(Math.max(0, latest.cluster.free.cores))} of ${amount(most)} are free, and with more it may land earlier.`, `Allow ${counted(Number(amount(most)), "core")}`, () => change("cores", `${job.leastCores}..${most}`)));
   const free = latest.jobs.filter((each) => each.kind === "free" && each.grantedCores && each.name !== job.name).sort((a, b) => b.grantedCores - a.grantedCores)[0];
   if (free && !hasAll) {
-    const line = element("li"), link = jobLink(free.name);
-    link.textContent = `Pause ${free.name} on its page`;
-    line.append(link, element("span", `It has no deadline, and has ${counted(Number(amount(free.grantedCores)), "core")} that others could use.`));
+    const line = element("li");
+    line.append(jobLink(free.name, `Pause ${free.name} on its page`), element("span", `It has no deadline, and has ${counted(Number(amount(free.grantedCores)), "core")} that others could use.`));
     found.push(line);
   }
   at("help-actions").replaceChildren(...(found.length ? found : [element("li", "Nothing that is known here: type a later deadline below to see what it would take.")]));
@@ -208,20 +212,28 @@ export function steerable(told) {
   at("steer-pause").disabled = job.state === "paused";
   at("steer-resume").disabled = job.state !== "paused";
   at("steer-stop").disabled = job.state === "stopping";
-  at("steer-workers-part").hidden = job.leastWorkers === null;
-  at("steer-budget-part").hidden = job.spentUsd === null && job.budgetUsd === null;
+  at("steer-form-workers").hidden = job.leastWorkers === null;
+  at("steer-form-budget").hidden = job.spentUsd === null && job.budgetUsd === null;
   if (at("steer").hidden || isAdvised || job.deadline === null || !["late", "risk"].includes(job.kind)) return;
   isAdvised = true; // once: what would help is quoted before anybody asks
   if (!at("steer-deadline").value) quotes.askSoon(job.deadline);
 }
 
-for (const field of ["weight", "cores", "workers", "budget"]) at(`steer-form-${field}`).addEventListener("submit", (/** @type {Event} */ event) => {
-  event.preventDefault();
-  const text = at(`steer-${field}`).value.trim();
-  // What is no number is sent as it is: the service says what must hold.
-  const isNumber = ["weight", "budget"].includes(field) && Number.isFinite(Number(text));
-  if (text) change(field, isNumber ? Number(text) : field === "budget" && text === "none" ? null : text);
-});
+for (const [field, label, help] of SETTABLE) {
+  const form = /** @type {HTMLFormElement} */ (element("form", "", "field")), box = /** @type {HTMLInputElement} */ (element("input"));
+  const { title, explained, fault } = labelled(box, [`steer-${field}`, `steer-help-${field}`, `steer-fault-${field}`], label, help);
+  [form.id, form.noValidate] = [`steer-form-${field}`, true];
+  fault.setAttribute("role", "alert");
+  form.append(title, box, explained, element("button", `Change the ${field}`), fault);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const text = box.value.trim();
+    // What is no number is sent as it is: the service says what must hold.
+    const isNumber = ["weight", "budget"].includes(field) && Number.isFinite(Number(text));
+    if (text) change(field, isNumber ? Number(text) : field === "budget" && text === "none" ? null : text);
+  });
+  at("steer-forms").append(form);
+}
 at("steer-form-deadline").addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
   // What was quoted is what is set, to the instant: "+30m" is not read anew on a deadline that somebody else moved.

@@ -2,7 +2,7 @@
 import { typed, words } from "./command_line.js";
 import { drawFinishes, quotesAfterPause, shown } from "./quoted.js";
 import { health, inOneText, jobProgram, latest, post, Refused } from "./service.js";
-import { amount, at, element, jobLink } from "./texts.js";
+import { amount, at, element, jobLink, labelled, offer } from "./texts.js";
 import { onView, place } from "./views.js";
 
 /** What can be said: name over HTTP, label, what it means, an example, and whether most jobs do without it. @type {[string, string, string, string, boolean?][]} */
@@ -34,13 +34,8 @@ const input = (name) => at(`job-${name}`);
 const said = (/** @type {string} */ name) => input(name).value.trim();
 
 for (const [name, label, help, example, isSeldom] of FIELDS) {
-  const field = element("div", "", "field"), box = /** @type {HTMLInputElement} */ (element(name === "program" ? "textarea" : "input")), title = /** @type {HTMLLabelElement} */ (element("label", label));
-  title.htmlFor = box.id = `job-${name}`;
-  box.autocomplete = "off";
-  box.spellcheck = false;
-  const explained = element("p", help + (example && ` Such as ${example}`), "help"), fault = element("p", "", "fault");
-  [explained.id, fault.id] = [`help-${name}`, `fault-${name}`];
-  box.setAttribute("aria-describedby", `${explained.id} ${fault.id}`);
+  const field = element("div", "", "field"), box = /** @type {HTMLInputElement} */ (element(name === "program" ? "textarea" : "input"));
+  const { title, explained, fault } = labelled(box, [`job-${name}`, `help-${name}`, `fault-${name}`], label, help + (example && ` Such as ${example}`));
   field.append(title, box, explained, fault);
   if (name === "guarantee") {
     box.type = "checkbox";
@@ -213,11 +208,7 @@ async function fillAs(name) {
 function offerEarlier() {
   const names = [...new Set(latest.jobs.map((job) => job.name))].reverse(), named = place()[1];
   at("again-field").hidden = !names.length;
-  at("again").replaceChildren(...["", ...names].map((name) => {
-    const option = /** @type {HTMLOptionElement} */ (element("option", name || "none"));
-    option.value = name;
-    return option;
-  }));
+  offer(at("again"), ["", ...names], (name) => name || "none");
   if (!named || !names.includes(named)) return;
   at("again").value = named;
   return fillAs(named);

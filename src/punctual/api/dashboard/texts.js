@@ -61,6 +61,20 @@ export function drawn(tag, attributes, text = "") {
   return made;
 }
 
+/**
+ * The label of a box, what it means, and room for what is wrong with it.
+ * @param {HTMLInputElement} box @param {string[]} ids of the box, of what it means and of what is wrong @param {string} label @param {string} help
+ */
+export function labelled(box, ids, label, help) {
+  const title = /** @type {HTMLLabelElement} */ (element("label", label)), explained = element("p", help, "help"), fault = element("p", "", "fault");
+  [box.id, explained.id, fault.id] = ids;
+  title.htmlFor = box.id;
+  box.autocomplete = "off";
+  box.spellcheck = false;
+  box.setAttribute("aria-describedby", `${explained.id} ${fault.id}`);
+  return { title, explained, fault };
+}
+
 /** A picture of our own from the sheet in the page. @param {string} name @param {string} [className] */
 export function icon(name, className = "") {
   const made = drawn("svg", { class: `icon ${className}`, viewBox: "0 0 16 16", "aria-hidden": "true" });
@@ -68,12 +82,23 @@ export function icon(name, className = "") {
   return made;
 }
 
-/** A link to a job. @param {string} name */
-export function jobLink(name) {
-  const made = /** @type {HTMLAnchorElement} */ (element("a", name));
+/** A link to a job. @param {string} name @param {string} [text] */
+export function jobLink(name, text = name) {
+  const made = /** @type {HTMLAnchorElement} */ (element("a", text));
   made.href = `#/jobs/${encodeURIComponent(name)}`;
   return made;
 }
+
+/** A button that does something at once. @param {string} text @param {() => void} act */
+export function actionButton(text, act) {
+  const made = /** @type {HTMLButtonElement} */ (element("button", text));
+  made.type = "button";
+  made.addEventListener("click", act);
+  return made;
+}
+
+/** Offers values in a list of which one is chosen. @param {any} list @param {string[]} values @param {(value: string) => string} text what is shown of each */
+export const offer = (list, values, text) => list.replaceChildren(...values.map((value) => new Option(visible(text(value)), value)));
 
 /** A span of time in the two largest units that say something. @param {number} seconds */
 export function span(seconds) {

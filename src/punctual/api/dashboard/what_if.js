@@ -1,6 +1,6 @@
 // What if another policy made the plans: when each job would end, beside the policy that there is. It changes nothing.
 import { health, policies, post, Refused } from "./service.js";
-import { at, clock, counted, element, icon, jobLink, span } from "./texts.js";
+import { at, clock, counted, element, icon, jobLink, offer, span } from "./texts.js";
 import { onView } from "./views.js";
 
 /** Ends that lie nearer than this are called the same, in seconds. */
@@ -93,11 +93,8 @@ async function enter() {
   [at("what-if-reads-only").hidden, at("what-if-form").hidden] = [role !== "viewer", role === "viewer"];
   summaries = new Map(known.map(({ name, summary }) => [name, summary]));
   if (at("what-if-policy").options.length) return;
-  at("what-if-policy").replaceChildren(...known.map(({ name, active }) => {
-    const option = /** @type {HTMLOptionElement} */ (element("option", active ? `${name} (as today)` : name));
-    option.value = name;
-    return option;
-  }));
+  const today = known.find(({ active }) => active)?.name;
+  offer(at("what-if-policy"), known.map(({ name }) => name), (name) => (name === today ? `${name} (as today)` : name));
   at("what-if-policy").value = known.find(({ active }) => !active)?.name;
   explain();
 }

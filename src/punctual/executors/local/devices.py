@@ -12,16 +12,18 @@ from punctual.core.resources import TOLERANCE, Resources
 
 #: Variable with the devices that a process is shown, in order; CUDA counts them from 0.
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
-#: Folder of the system's devices; tests use another.
-DEVICES = Path(os.environ.get("PUNCTUAL_DEVICE_FOLDER", "/dev"))
 
 
 class NoDeviceError(Exception):
     """Raised if devices are lacking, or a running program cannot be given others."""
 
 
-def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path = DEVICES) -> tuple[str, ...]:
-    """Ids of the NVIDIA devices that this process may use, in the form of ``CUDA_VISIBLE_DEVICES``."""
+def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path | None = None) -> tuple[str, ...]:
+    """Ids of the NVIDIA devices that this process may use, in the form of ``CUDA_VISIBLE_DEVICES``.
+
+    `devices`: folder of the system's devices; None: the usual one, or the one that a test or benchmark uses.
+    """
+    devices = devices or Path(os.environ.get("PUNCTUAL_DEVICE_FOLDER", "/dev"))
     n_devices = len([path for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()])
     visible = environment.get(VISIBLE_VARIABLE)
     if visible is None:
