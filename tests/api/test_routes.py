@@ -32,7 +32,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.quoting import DeadlinePrice, Finish, HurtJob, Quote
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.daemon import local_host
 from punctual.daemon.control_socket import ask
 from punctual.daemon.local_host import LocalHost

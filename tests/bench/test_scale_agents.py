@@ -11,7 +11,7 @@ from punctual.core.events import Event, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.daemon.node_agent import AgentOptions
 

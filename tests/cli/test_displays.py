@@ -28,7 +28,7 @@ from punctual.core.events import (
 )
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.request.deadlines import Now

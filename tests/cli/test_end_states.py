@@ -12,7 +12,7 @@ from punctual.cli._drive import EXIT_MISSED, Outcome, closing_report, closing_re
 from punctual.core.commands import RejectJob
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.run import summarize
 

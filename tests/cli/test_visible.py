@@ -21,7 +21,7 @@ from punctual.cli._view import Lanes, panel
 from punctual.client.client import Client
 from punctual.core.commands import StopJob, WarnUser
 from punctual.core.errors import InvalidSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.daemon.logs import LogFormatter
 from punctual.daemon.status_reader import standing
 from punctual.request.deadlines import Now

@@ -8,7 +8,7 @@ import pytest
 from punctual.core.control import Demand, PacingLine, Reading
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.sim.plants.quota_plant import STEADY, Contention, PlantWorld, Training, run_closed_loop
 

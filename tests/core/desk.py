@@ -18,7 +18,7 @@ from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
 from punctual.core.protocols import Controller
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 

@@ -14,7 +14,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal, SeenLoss, StepsLeft
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.speed import SeenRate, Shape

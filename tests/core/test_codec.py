@@ -15,7 +15,7 @@ from punctual.core.events import JobFailed, NodeJoined, PlanProposed, TimerFired
 from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.plan import Plan
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 
 

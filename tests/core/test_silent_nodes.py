@@ -6,7 +6,7 @@ from punctual.core.codec import decode, encode
 from punctual.core.commands import WarnUser
 from punctual.core.events import Event, NodeJoined, NodeLost, NodeWarned
 from punctual.core.ids import NodeId
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 

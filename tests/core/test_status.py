@@ -31,7 +31,7 @@ from punctual.core.lifecycle import ended_by
 from punctual.core.plan import Plan
 from punctual.core.program import Program
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, StatusBoard
 

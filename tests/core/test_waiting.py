@@ -8,7 +8,7 @@ from punctual.core.commands import Command, LaunchJob, WarnUser
 from punctual.core.events import GrantFailed, JobFailed, JobFinished, JobStarted, JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 

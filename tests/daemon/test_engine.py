@@ -24,7 +24,7 @@ from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
 from punctual.core.protocols import Executor, Message, Policy, Sink
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.daemon.engine import Engine, TimeSource

@@ -22,7 +22,7 @@ from punctual.core.events import Event, GrantFailed, JobFailed, JobFinished, Job
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobState
 from punctual.core.program import Program
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import adoption, node_agent
 from punctual.daemon.agent_process import AgentProcess

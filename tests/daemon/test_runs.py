@@ -13,7 +13,7 @@ from punctual.core.events import JobFailed, JobFinished, JobSubmitted, ProgressR
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
 from punctual.daemon.restore import give_up, resumed_host, sweep

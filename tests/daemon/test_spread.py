@@ -35,7 +35,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
 from punctual.daemon.local_host import LocalHost

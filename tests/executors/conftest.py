@@ -19,7 +19,7 @@ from punctual.core.events import Event, GrantApplied, JobFailed, JobFinished, Jo
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.executors.local.actuator import Unusable, choose
 from punctual.executors.local.cgroup_files import FOLDER, hierarchy

@@ -8,7 +8,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, GrantApplied, JobFailed, JobFinished, JobStarted, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 
 JOB = JobId("a")

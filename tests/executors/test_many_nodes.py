@@ -16,7 +16,7 @@ from punctual.core.events import Event, JobFailed, NodeJoined, NodeLost, NodeNot
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.executors.cluster import executor as cluster_executor

@@ -20,7 +20,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.history.cluster import ClusterHistory, JobRecord
 from punctual.history.decision_trace import DecisionStep, decision_steps

@@ -29,7 +29,7 @@ from punctual.core.commands import ResizeJob
 from punctual.core.events import JobFailed
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.history.cluster import JobRecord, Segment
 
 #: Waits 5 s, runs on 4 devices, on 2, is paused for 4 s, goes on with 4, lands at 40 and is gone at 41.

@@ -26,7 +26,7 @@ from punctual.core.events import PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
 from punctual.history.summary import Spread

@@ -7,7 +7,7 @@ from punctual.core.commands import LaunchJob, RejectJob, ResizeJob
 from punctual.core.events import PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.history.cluster import ClusterHistory
 from punctual.history.decisions import Gaps, by_code, gap_frac
 

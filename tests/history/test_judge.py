@@ -12,7 +12,7 @@ from punctual.core.events import PauseRequested
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.pools import Lack, PoolSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.verdict import JobKind

@@ -25,7 +25,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.history.job import PhaseCourse
 from punctual.history.run import DeadlineSet, RunSummary, Warned, history_of, series, summarize, summarize_all

@@ -16,7 +16,7 @@ from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 
 JOB = JobId("train-3f2a")

@@ -26,7 +26,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
 from punctual.core.protocols import Journal
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.history.decision_trace import decision_steps
 from punctual.history.job import JobHistory

@@ -30,7 +30,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.history.cluster import ClusterHistory, JobRecord
 from punctual.history.run import RunSummary, history_of, series, summarize

@@ -54,7 +54,7 @@ from punctual.client.schema import (
 from punctual.core.control import INTERVAL_SIGMAS, Forecast
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.units import span

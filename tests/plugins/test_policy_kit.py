@@ -19,7 +19,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, total
 from punctual.testing.policy_kit import PolicyConformance
 from punctual.testing.snapshots import snapshots

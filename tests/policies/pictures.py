@@ -10,7 +10,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobState, JobView
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.testing.snapshots import effective

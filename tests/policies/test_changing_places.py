@@ -10,7 +10,7 @@ from tests.policies.pictures import GPU, job, picture
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, total
 from punctual.policies._packing import Move, Packing
 from punctual.policies.promises_first import PromisesFirst

@@ -14,7 +14,7 @@ from punctual.core.cluster import Node
 from punctual.core.events import Event, NodeJoined, NodeLost, NodeNoticed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder

@@ -30,7 +30,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
 from punctual.sim.job import SimJob

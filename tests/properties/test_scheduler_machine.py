@@ -44,7 +44,7 @@ from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.lifecycle import ended_by
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.speed import SeenRate, Shape

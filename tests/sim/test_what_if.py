@@ -10,7 +10,7 @@ from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, PauseRequ
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.daemon.host_state import HostState, new_scheduler

@@ -12,7 +12,7 @@ from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobStarte
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import NOTICES
+from punctual.core.reason import NOTICES
 from punctual.core.resources import total
 from punctual.core.status import OVER, JobStatus
 from punctual.daemon.follower import JobFollower

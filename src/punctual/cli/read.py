@@ -12,7 +12,7 @@ import typer
 from punctual.cli._errors import refused_if_failing
 from punctual.cli._options import ProgressRegex, Steps
 from punctual.cli._streams import print_table, write_json, write_line, write_lines
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.progress_text.choice import Assessment, Doubt
 from punctual.progress_text.mentions import Role, Unit
 from punctual.progress_text.reader import NO_TOTAL, READ, ProgressReader

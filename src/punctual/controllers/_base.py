@@ -12,7 +12,7 @@ from typing import Any
 from punctual.core.control import PacingLine, PhaseProgress, Reading
 from punctual.core.errors import check_above_zero, check_fraction
 from punctual.core.job import JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import LEAST_CORES, TOLERANCE, Resources
 
 _WORD = compiled("[A-Z][a-z]*")

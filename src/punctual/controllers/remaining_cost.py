@@ -31,7 +31,7 @@ from punctual.controllers._landing import (
 from punctual.controllers._own_time import OwnTime, own_reading, own_spec
 from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, Reading
 from punctual.core.job import JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import LEAST_CORES, TOLERANCE
 from punctual.core.units import span
 

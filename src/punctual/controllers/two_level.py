@@ -33,7 +33,7 @@ from punctual.controllers._step_time import Model, StepTime
 from punctual.controllers._two_levels import CountPlan, WorkerProjection
 from punctual.core.control import Demand, Forecast, PacingLine, Reading
 from punctual.core.job import JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.units import counted, span
 
 #: A sample spans at least this much time; the first with each number twice as much, but no more than so many steps.

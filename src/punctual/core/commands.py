@@ -13,7 +13,7 @@ from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.program import Program
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from punctual.core.fast_init import fast_init
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, Shape
 

@@ -11,7 +11,7 @@ from punctual.core.loss import SeenLoss
 from punctual.core.plan import Plan
 from punctual.core.pools import PoolSpec
 from punctual.core.program import Program
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 
 

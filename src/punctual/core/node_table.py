@@ -10,7 +10,7 @@ from punctual.core.cluster import Node
 from punctual.core.events import NodeJoined, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.scheduled_job import CostSample, ScheduledJob
 

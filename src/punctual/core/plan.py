@@ -6,7 +6,7 @@ from typing import Literal
 from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 
 #: *optimal*: proven; *feasible*: valid, perhaps not best; *partial*: stopped at a limit, valid; *infeasible*: nothing
 #: valid was found and `grants` is to be ignored.

@@ -17,7 +17,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, awaits_promise
 from punctual.core.ledger import Bookings
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, total
 from punctual.core.scheduled_job import Outbox, ScheduledJob
 from punctual.core.units import format_bytes, span

@@ -14,7 +14,7 @@ from punctual.core.events import LossReported, ProgressReported
 from punctual.core.job import MARGIN_FRAC, JobSpec
 from punctual.core.loss import LossCurve
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, largest
 from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob, SpeedSample, new_story
 from punctual.core.snapshot_cache import SnapshotCache

@@ -11,7 +11,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobView, awaits_promise, shape_of
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, total
 
 #: Warnings of a plan by which a promise is lost.

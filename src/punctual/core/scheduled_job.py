@@ -18,7 +18,7 @@ from punctual.core.lifecycle import end_state
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller, Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import RateCurve, Shape
 

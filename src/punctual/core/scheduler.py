@@ -34,7 +34,7 @@ from punctual.core.planning import Changes, Planning
 from punctual.core.plug_ins import Failure, PlugIns, Quarantine, Source
 from punctual.core.pools import SPENT, TOO_DEAR, HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduled_job import JobTable, Outbox, Periods, ScheduledJob, duplicate
 from punctual.core.snapshot_cache import MemoryUse, SnapshotCache

@@ -14,7 +14,7 @@ from punctual.core.ledger import LedgerEntry
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, folds_in, found_again
 from punctual.core.program import Program
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import NOTICES, Reason
+from punctual.core.reason import NOTICES, Reason
 from punctual.core.resources import Resources, total
 from punctual.core.watch import lateness_text
 

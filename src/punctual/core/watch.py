@@ -5,7 +5,7 @@ from math import inf
 from punctual.core.control import Forecast
 from punctual.core.events import GrantFailed, JobFailed, ProgressReported
 from punctual.core.job import DUE, LATE, STOP_GRACE_S, stop_code
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import TOLERANCE
 from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob
 from punctual.core.units import format_bytes, span

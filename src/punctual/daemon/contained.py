@@ -10,7 +10,7 @@ from punctual.core.events import JobWarned
 from punctual.core.ids import JobId
 from punctual.core.instants import moved
 from punctual.core.protocols import Executor, Sink
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.executors.job_facts import JobFacts
 
 _LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from punctual.core.job import JobView, awaits_promise
 from punctual.core.plan import Plan
 from punctual.core.protocols import Sink
 from punctual.core.quoting import Quote, QuoteRequest, with_job
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import TOLERANCE
 from punctual.daemon.planner import QuotingPlanner
 

@@ -25,7 +25,7 @@ from punctual.core.instants import moved
 from punctual.core.job import ENDED, Allocation, JobState
 from punctual.core.lifecycle import about, end_state
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.daemon.adoption import actuator_of, adopted, claimed, recorded_end
 from punctual.daemon.control_answers import answer_control
 from punctual.daemon.control_socket import ControlSocket

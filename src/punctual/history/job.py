@@ -11,7 +11,7 @@ from punctual.core.job import Allocation, EndState, JobSpec
 from punctual.core.lifecycle import about, end_state, folds_in
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import NOTICES
+from punctual.core.reason import NOTICES
 from punctual.core.resources import same_amount, total
 from punctual.history.decisions import gap_frac
 

@@ -8,7 +8,7 @@ from typing import Protocol, get_args
 
 from punctual.core.ids import JobId
 from punctual.core.pools import SPENT, Lack
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.status import JobStatus
 from punctual.core.units import span
 from punctual.core.verdict import JobKind, Verdict, remaining_time, verdict

@@ -10,7 +10,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.units import span
 from punctual.policies._jobs import ROUNDING_S, Size
 from punctual.policies._plan_builder import PlanBuilder

@@ -10,7 +10,7 @@ import numpy as np
 
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import with_deadlines, with_same_deadline

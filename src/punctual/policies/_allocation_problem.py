@@ -9,7 +9,7 @@ import numpy as np
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources
 from punctual.policies._configurations import PARTS, ChoiceTable, Configurations, Pool, configurations_of
 from punctual.policies._jobs import due_at, is_bound, n_workers, never_fits, seniority

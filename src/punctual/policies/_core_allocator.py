@@ -9,7 +9,7 @@ import numpy as np
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, same_amount, total
 from punctual.core.units import span
 from punctual.policies._base import with_deadlines, with_same_deadline

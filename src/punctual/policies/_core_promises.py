@@ -8,7 +8,7 @@ import numpy as np
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, total
 from punctual.core.units import span
 from punctual.policies._core_job_state import SOON_S, CoreJobState

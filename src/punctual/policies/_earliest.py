@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import ceil, floor, isfinite, log10
 
 from punctual.core.job import JobView, awaits_promise
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.units import exact_text, span
 
 #: Relative precision of the search, and the number of later deadlines to try if the first guess is too early.

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, same_amount, total
 from punctual.policies._hardware import steps_between
 from punctual.policies._jobs import least, n_workers, never_fits, seniority, starts, waits

@@ -7,7 +7,7 @@ from typing import Literal
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import LEAST_CORES, Resources, resource_names, total
 from punctual.core.units import counted
 

@@ -5,7 +5,7 @@ from math import inf
 
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.units import span
 from punctual.policies._jobs import n_workers, seconds_for, seniority, starts, waits

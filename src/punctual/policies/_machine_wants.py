@@ -8,7 +8,7 @@ from math import inf
 from punctual.core.ids import NodeId
 from punctual.core.job import STOP_GRACE_S, JobView
 from punctual.core.pools import SPENT, Pool
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.units import span
 from punctual.policies._earliest import in_danger

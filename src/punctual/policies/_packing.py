@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.units import counted
 from punctual.policies._jobs import begins_anew, may_pause, n_workers, seniority, waits

@@ -9,7 +9,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView, awaits_promise
 from punctual.core.plan import Plan, PlanStatus
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, rounded_up, total
 from punctual.policies._hardware import Hardware
 from punctual.policies._jobs import is_protected, least, n_workers

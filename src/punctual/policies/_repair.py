@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources, same_amount, total
 from punctual.policies._jobs import is_protected, is_steered, least, never_fits, seniority, starts
 from punctual.policies._plan_builder import PlanBuilder

@@ -10,7 +10,7 @@ from math import inf
 from punctual.core.fast_init import fast_init
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.policies._hardware import RigidRequest
 from punctual.policies._jobs import Size, may_pause, n_workers, never_fits, starts, waits
 from punctual.policies._plan_builder import PlanBuilder, Space

@@ -7,7 +7,7 @@ from math import inf
 from punctual.core.cluster import Snapshot
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, total
 from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import RigidRequest, end_at

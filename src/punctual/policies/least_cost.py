@@ -11,7 +11,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import MARGIN_FRAC, Allocation, JobView, awaits_promise
 from punctual.core.plan import Plan
 from punctual.core.pools import SPENT, TOO_DEAR, Pool
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.speed import made_shape
 from punctual.core.units import span
 from punctual.policies._base import PolicyBase

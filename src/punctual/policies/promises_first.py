@@ -11,7 +11,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import total
 from punctual.core.units import HOUR_S, counted, span
 from punctual.policies._admission_control import AdmissionControl, Reservation

@@ -9,7 +9,7 @@ from punctual.core.errors import check_above_zero
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import LEAST_CORES, Resources, resource_names
 from punctual.policies._base import PolicyBase
 from punctual.policies._elastic_fill import ElasticFill, Participant

@@ -7,7 +7,7 @@ and the training's is chosen by its course over time (`choice`).
 from dataclasses import dataclass, replace
 from math import inf
 
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.progress_text.choice import Assessment, Doubt, Judge
 from punctual.progress_text.lines import LineSplitter, TextLine
 from punctual.progress_text.mentions import LineReading, read_line

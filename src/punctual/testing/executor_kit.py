@@ -19,7 +19,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.protocols import Executor
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, total
 
 E = TypeVar("E", bound=Event)

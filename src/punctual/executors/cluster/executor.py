@@ -36,7 +36,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.pools import HeldMachines
 from punctual.core.protocols import Sink
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.units import span
 from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel

@@ -16,7 +16,7 @@ from punctual.core.events import Event, NodeNoticed, NodeWarned, ProgressReporte
 from punctual.core.ids import JobId, NodeId
 from punctual.core.instants import moved
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.units import span
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, decode_message, encode_message

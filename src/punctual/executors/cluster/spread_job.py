@@ -24,7 +24,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.units import span
 from punctual.executors.job_facts import JobFacts

@@ -25,7 +25,7 @@ from punctual.core.events import (
 )
 from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.protocols import Sink
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.units import span
 from punctual.executors.job_facts import JobFacts

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 
 #: Soft and hard limits by their names in `resource`.
 Limits = Mapping[str, tuple[int, int]]

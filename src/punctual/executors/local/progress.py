@@ -12,7 +12,7 @@ from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.events import ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.loss import SeenLoss
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
 from punctual.progress_text.own import AUTO
 from punctual.progress_text.reader import NO_TOTAL, READ, ProgressReader

@@ -12,7 +12,7 @@ from punctual.controllers._base import (
 )
 from punctual.core.control import Demand, Reading
 from punctual.core.job import JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import TOLERANCE
 
 

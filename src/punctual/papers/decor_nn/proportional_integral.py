@@ -13,7 +13,7 @@ from punctual.controllers._base import (
 from punctual.core.control import Demand, PhaseProgress, Reading
 from punctual.core.errors import check_fraction
 from punctual.core.job import JobSpec
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import Resources, same_amount
 from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate

@@ -11,7 +11,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.errors import check_share
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.units import counted, span
 from punctual.policies._base import PolicyBase

@@ -9,7 +9,7 @@ import numpy as np
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.units import counted
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase

@@ -9,7 +9,7 @@ import numpy as np
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
-from punctual.core.recent_messages import Reason
+from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.units import counted, span
 from punctual.papers.smd.worker_server_pairs import Pairs, pairs_of, vector, worths
