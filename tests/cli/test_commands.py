@@ -22,6 +22,12 @@ from punctual.daemon.runs import job_to_tell_of, open_jobs
 from punctual.journal.sqlite import SqliteJournal
 
 
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    """Where a test gives its commands; it is not closed, as some tests are the process of a run themselves."""
+    return Terminal(tmp_path)
+
+
 def test_the_version(terminal: Terminal) -> None:
     assert terminal.punctual("--version").stdout == f"punctual {__version__}\n"
 

@@ -240,7 +240,7 @@ def test_a_comparison_that_cannot_be_made_is_a_four_part_error(terminal: Termina
 
 @pytest.mark.parametrize("command", ["simulate --policy fifo", "compare simulation"])
 def test_without_the_extra_a_user_is_told_what_to_install(terminal: Terminal, command: str) -> None:
-    without = "sys.modules.update(dict.fromkeys(['numpy', 'scipy', 'polars', 'matplotlib']))"
+    without = "sys.modules.update(dict.fromkeys(['scipy', 'polars', 'matplotlib']))"
     program = f"import sys; {without}; sys.argv[1:] = {command.split()}; from punctual.cli import main; main()"
     process = terminal.start_python("-c", program)
     _, errors = process.communicate(timeout=PATIENCE_S)
