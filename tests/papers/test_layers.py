@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.speed import Shape
-from punctual.history.cluster import ClusterHistory
 from punctual.papers.optimus.with_servers import PlacedServed
+from punctual.papers.simulations import record_of
 from punctual.papers.smd.layered import LayeredServers
 from punctual.papers.smd.layers import (
     LayeredServed,
@@ -25,10 +25,9 @@ from punctual.papers.smd.layers import (
     wait_free_s,
     write_table,
 )
-from punctual.request.cluster_file import NodeGroup, nodes_of
+from punctual.request.cluster_file import NodeGroup
 from punctual.sim import parts
 from punctual.sim.choice import made
-from punctual.sim.simulation import Simulation
 from punctual.sim.traces import TraceJob
 
 _SECONDS = st.integers(0, 12)
@@ -277,11 +276,8 @@ def test_policies_schedule_with_it(policy: str, bandwidth_bytes_per_s: float, sc
         tables=str(tmp_path / "net.csv"), bandwidth_bytes_per_s=bandwidth_bytes_per_s, worker_s=1e-3, server_s=1e-3
     )
     job = rule.job(TRACE)
-    record = ClusterHistory()
-    models = parts.by_default("models", [job.spec.model])
-    nodes = nodes_of([NodeGroup(n_nodes=2, gpus=16, cores=80.0, memory_gib=160.0)])
-    Simulation([job], nodes, registry.load("policies", policy)(), models=models, listeners=(record.add,)).run()
-    (course,) = record.jobs()
+    cluster = [NodeGroup(n_nodes=2, gpus=16, cores=80.0, memory_gib=160.0)]
+    (course,) = record_of([job], cluster, registry.load("policies", policy)()).jobs()
     assert course.jct_s is not None
     best = max(job.truth.rate_sps(Shape(n_workers=w, n_servers=p)) for w in range(1, 17) for p in range(1, 17))
     assert course.jct_s * best <= 1.1 * job.work_steps

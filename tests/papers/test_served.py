@@ -15,16 +15,14 @@ from punctual.core.ids import NodeId
 from punctual.core.job import shape_of
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
-from punctual.history.cluster import ClusterHistory
 from punctual.papers.optimus.optimus_jobs import Optimus
 from punctual.papers.optimus.parameter_servers import ParameterServers
 from punctual.papers.optimus.served_speeds import fitted, read_laws
 from punctual.papers.optimus.with_servers import PlacedServed
+from punctual.papers.simulations import record_of
 from punctual.request import input_file
 from punctual.request.cluster_file import NodeGroup, nodes_of
-from punctual.sim import parts
 from punctual.sim.scaling import sim_jobs
-from punctual.sim.simulation import Simulation
 from punctual.sim.speed_laws import Served
 from punctual.sim.traces import TraceJob
 
@@ -208,10 +206,8 @@ def test_a_whole_simulation(policy: str) -> None:
     jobs = list(
         sim_jobs(Optimus(n_jobs=6, duration_low_s=600.0, duration_high_s=6_000.0, horizon_s=900.0).jobs(1), rule)
     )
-    record = ClusterHistory()
-    nodes = nodes_of([NodeGroup(n_nodes=3, gpus=4, cores=32.0, memory_gib=160.0)])
-    models = parts.by_default("models", (job.spec.model for job in jobs))
-    Simulation(jobs, nodes, registry.load("policies", policy)(), models=models, listeners=(record.add,)).run()
+    cluster = [NodeGroup(n_nodes=3, gpus=4, cores=32.0, memory_gib=160.0)]
+    record = record_of(jobs, cluster, registry.load("policies", policy)())
     for job, course in zip(jobs, record.jobs(), strict=True):
         assert course.jct_s is not None
         pairs = [(w, p) for w in range(1, 5) for p in range(1, 13)]

@@ -12,7 +12,7 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.reason import Reason
 from punctual.policies._hardware import RigidRequest
-from punctual.policies._jobs import Size, may_pause, n_workers, never_fits, starts, waits
+from punctual.policies._jobs import Size, is_steered, may_pause, n_workers, never_fits, starts, waits
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import apply_demands, repair
 
@@ -214,7 +214,7 @@ class _RigidRound:
         if self._space is not None:
             for amount in allocation.values():
                 self._space.take(amount)
-        self._watch |= view.spec.worker is None and view.spec.controller is not None
+        self._watch |= is_steered(view)
         if view.spec.preemptible:
             self._last_started = max(self._last_started, rank)
 

@@ -59,11 +59,6 @@ class Elasticflow(PolicyBase):
     slot_s: float = 60.0
     margin_s: float = 1.0
 
-    def __post_init__(self) -> None:
-        self._check_choice("spare_to", "saving", "costly")
-        self._check_not_negative("slot_s", "s")
-        self._check_not_negative("margin_s", "s")
-
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
         idle = repair(builder)

@@ -37,10 +37,6 @@ class SmdExact(PolicyBase):
     gap_limit: float = 0.01
     interval_s: float = 0.0
 
-    def __post_init__(self) -> None:
-        self._check_not_negative("gap_limit")
-        self._check_not_negative("interval_s", "s")
-
     def allocate(self, snapshot: Snapshot) -> Plan:
         """Start waiting jobs."""
         start = StartingRound(self._builder(snapshot), self.interval_s)

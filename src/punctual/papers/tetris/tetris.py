@@ -11,7 +11,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import RigidRequest
-from punctual.policies._jobs import Size, never_fits, seniority, shares_of, starts, waits
+from punctual.policies._jobs import Size, is_steered, never_fits, seniority, shares_of, starts, waits
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import apply_demands, repair
 
@@ -36,10 +36,6 @@ class Tetris(PolicyBase):
     size: Size = "largest"
     shortness: float = 1.0
 
-    def __post_init__(self) -> None:
-        self._check_choice("size", "largest", "smallest")
-        self._check_not_negative("shortness")
-
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
         watch = bool(builder.carry.get("watch", True))
@@ -52,7 +48,7 @@ class Tetris(PolicyBase):
                 break
             view, allocation = chosen
             builder.put(view, allocation, starts(view, allocation))
-            watch |= view.spec.worker is None and view.spec.controller is not None
+            watch |= is_steered(view)
             waiting = [pair for pair in waiting if pair[0] is not view]
         if waiting:
             builder.explain(waiting[0][0], waits(waiting[0][1].amount, builder.free))
