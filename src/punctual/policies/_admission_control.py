@@ -174,7 +174,7 @@ class AdmissionControl:
         claim = self._claim(candidate.due_in(self._at, left_s))
         for request in () if claim is None else claim.requests:
             room = request.room(self._left_of(request).split([request.until_s]))
-            if request.cheapest(room, late=self._is_late, with_reserve=True) is not None:
+            if request.cheapest(room, late=self._policy.work == "late", with_reserve=True) is not None:
                 return True
         return False
 
@@ -197,11 +197,6 @@ class AdmissionControl:
         ]
         carry = {**self._carry, **self.handed_on(without=candidate.id)}
         return AdmissionControl(self._policy, carry, problem, self._taken)
-
-    @property
-    def _is_late(self) -> bool:
-        """Whether promised work is put off as long as its devices allow."""
-        return self._policy.work == "late"
 
     def capacity(self, pool: Pool) -> int:
         """Return the amount of a pool that promises may use."""
@@ -405,8 +400,8 @@ class AdmissionControl:
     def _reserve_as_planned(self, claim: ShareRequest) -> bool:
         planned = self._planned.get(claim.id)
         for request, ledger in self._in_ledgers(claim):
-            room = request.room(ledger.free)
             if planned is not None and planned.pool == request.pool:
+                room = request.room(ledger.free)
                 share = request.planned(room, planned, claim.due_at - self._at)
                 if share is not None:
                     ledger.take(request, room, share)
@@ -456,9 +451,10 @@ class AdmissionControl:
 
     def _reserve(self, claim: ShareRequest, *, with_reserve: bool) -> bool:
         """Reserve for one job; False if none of its pools has room beside the others."""
+        late = self._policy.work == "late" and not claim.awaits_report
         for request, ledger in self._in_ledgers(claim):
             room = request.room(ledger.free)
-            share = request.cheapest(room, late=self._is_late and not claim.awaits_report, with_reserve=with_reserve)
+            share = request.cheapest(room, late=late, with_reserve=with_reserve)
             if share is not None:
                 ledger.take(request, room, share)
                 return True

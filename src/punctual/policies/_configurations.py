@@ -185,16 +185,18 @@ def _of_kind(speed: JobRates, worker: Resources, kind: str, counts: Sequence[int
     Where only other numbers were measured, fewer workers are taken to be slower in proportion, and more of them to
     gain as the power `_GUESS_POWER` of their number.
     """
-    rates = [(n, *speed.rate_and_std_sps(n, worker.cores * n, kind)) for n in counts]
-    runs = [(n, rate, std) for n, rate, std in rates if rate > 0]
-    measured = [(n, rate) for n, rate, std in runs if std < inf]
-    columns = []
-    for n, rate, std in runs:
-        if std == inf and measured:
-            near, at_near = min(measured, key=lambda pair: abs(pair[0] - n))
-            rate = at_near * (n / near) ** (1.0 if n < near else _GUESS_POWER)  # noqa: PLW2901 -- a guess
-        columns.append(_Column(kind, n, rate, _GUESS_FRAC * rate if std == inf else std))
-    return columns
+    rates = [_Column(kind, n, *speed.rate_and_std_sps(n, worker.cores * n, kind)) for n in counts]
+    columns = [column for column in rates if column.rate_sps > 0]
+    measured = [column for column in columns if column.std_sps < inf]
+    return [column if column.std_sps < inf else _guess(column, measured) for column in columns]
+
+
+def _guess(column: _Column, measured: Sequence[_Column]) -> _Column:
+    rate_sps = column.rate_sps
+    if measured:
+        near = min(measured, key=lambda other: abs(other.n - column.n))
+        rate_sps = near.rate_sps * (column.n / near.n) ** (1.0 if column.n < near.n else _GUESS_POWER)
+    return column._replace(rate_sps=rate_sps, std_sps=_GUESS_FRAC * rate_sps)
 
 
 def counts_on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind: str) -> Sequence[int]:

@@ -249,7 +249,9 @@ class JobRates:
         if (kind, i, j) not in self._served_together:
             self._served_together[kind, i, j] = self._ask_together(kind, i, j)
         together = self._served_together[kind, i, j]
-        return self._ask_served(n, n_servers, kind) if together is None else float(together[row][column])
+        if together is not None:
+            return float(together[row][column])
+        return self.derived(("served", n, n_servers, kind), lambda: self._ask_served(n, n_servers, kind))
 
     def is_unknown(self, n: int, cores: float, kind: str) -> bool:
         """Whether nothing is known of the rate (it may then not be taken for zero)."""
