@@ -66,7 +66,7 @@ class Snapshot:
     seed
         Seed of policies that draw: their only source of randomness.
     carry
-        State that the policy put into its last plan, for warm starts.
+        State that the policy put into its last plan.
     pools
         Pools of machines that can be asked for. Those of their machines that are there are nodes too.
     spent_usd

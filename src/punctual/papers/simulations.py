@@ -1,4 +1,4 @@
-"""One simulation, as all experiments of papers make them."""
+"""One simulation, as each experiment of a paper makes it."""
 
 from collections.abc import Iterable, Sequence
 

@@ -77,7 +77,7 @@ class AdmissionControl:
     Parameters
     ----------
     policy
-        Its parameters.
+        The policy's parameters.
     carry
         State from the last round.
     problem
@@ -430,8 +430,8 @@ class AdmissionControl:
         for candidate in self._candidates:
             hold = self._holds.get(candidate.id)
             is_counted = is_promised or candidate.id not in self._reservations
-            if hold is not None and candidate.pool == pool and is_counted and (hold.starting_s or hold.least_s):
-                kept += hold.at(spans.starts_s) - hold.withheld
+            if hold is not None and candidate.pool == pool and is_counted and (hold.starting_s or hold.least_until_s):
+                kept += hold.kept_at(spans.starts_s) - hold.withheld
                 if has_promise(candidate.view, self._at):
                     promised += hold.least_at(spans.starts_s)
         free = np.minimum(spans.free - promised, self._reserved[pool] - kept) - most

@@ -43,7 +43,7 @@ class CoreAllocator:
     Parameters
     ----------
     policy
-        Its parameters.
+        The policy's parameters.
     builder
         Builder of the plan.
     waiting
@@ -59,7 +59,7 @@ class CoreAllocator:
 
     def __init__(self, policy: PromiseParameters, builder: PlanBuilder, waiting: Sequence[JobView]) -> None:
         self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
-        # Also if the nodes are others now: promises hold.
+        # The state holds although the nodes may be others now, because promises hold.
         self._carry: Mapping[str, Any] = builder.last_carry.get("cores", {})
         self._carried = {
             name: with_same_deadline(self._carry.get(name, {}), builder.snapshot)

@@ -48,7 +48,7 @@ class CorePromises:
     planned, refused
         Jobs without a promise that were planned for; jobs that were told that they get none, or have lost it.
     policy
-        Its parameters.
+        The policy's parameters.
 
     Attributes
     ----------

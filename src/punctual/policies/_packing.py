@@ -82,8 +82,8 @@ class Packing:
         self._kept: dict[NodeId, Resources] = {}
         for move in self._moves:
             for node, amount in builder.held(move.view).items():
-                for counts in (self._free, *self._taken_by(move)):
-                    counts[node] = counts.get(node, NOTHING) + amount
+                for amounts in (self._free, *self._taken_by(move)):
+                    amounts[node] = amounts.get(node, NOTHING) + amount
 
     def run(self) -> None:
         """Write the changes into the builder."""

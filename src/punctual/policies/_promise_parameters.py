@@ -1,4 +1,4 @@
-"""The parameters of `promises-first` that decide what is promised, for all that promises."""
+"""The parameters of `promises-first` that decide which deadlines are promised."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,7 +18,7 @@ Work = Literal["late", "early"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromiseParameters(PolicyBase):
-    """Parameters, as `PromisesFirst` describes them."""
+    """Parameters that `PromisesFirst` hands on to its admission control; it describes them."""
 
     admission: Admission = "best-effort"
     work: Work = "late"

@@ -31,31 +31,33 @@ class Hold:
     Attributes
     ----------
     amount, starting_s
-        What it holds, and the seconds for which it cannot give that up, because it is starting; 0: it can.
-    least, least_s
-        What it holds at all times until it is done, because it may not be paused, and until when nobody else counts on that,
-        because it holds it already.
+        What the job holds, and the seconds for which it cannot give that up, because it is starting; 0: it can.
+    least
+        What the job needs at all times until it is done, because it may not be paused; 0: it may be.
+    least_until_s
+        Seconds for which it holds `least` already, so that no other job can have that; infinite: nobody knows for how long;
+        0: it holds nothing yet.
     """
 
     amount: int = 0
     starting_s: float = 0.0
     least: int = 0
-    least_s: float = 0.0
+    least_until_s: float = 0.0
 
     @property
     def withheld(self) -> int:
         """The least of a job that runs without a promise; nobody is promised that."""
-        return self.least if self.least_s == inf else 0
+        return self.least if self.least_until_s == inf else 0
 
     def least_at(self, starts_s: FloatArray) -> FloatArray:
         """Return what it holds at these times because it may not be paused."""
-        return np.where(starts_s < self.least_s - ROUNDING_S, self.least, 0.0)
+        return np.where(starts_s < self.least_until_s - ROUNDING_S, self.least, 0.0)
 
     def starting_at(self, starts_s: FloatArray) -> FloatArray:
         """Return what it holds at these times because it is starting."""
         return np.where(starts_s < self.starting_s - ROUNDING_S, self.amount, 0.0)
 
-    def at(self, starts_s: FloatArray) -> FloatArray:
+    def kept_at(self, starts_s: FloatArray) -> FloatArray:
         """Return what it cannot give up at these times."""
         return np.maximum(self.starting_at(starts_s), self.least_at(starts_s))
 
@@ -85,9 +87,9 @@ class PromiseRequest(ReservationRequest):
 
     def room(self, timeline: Timeline) -> Timeline:
         """Return the part of `timeline` for the job, with the amounts that it cannot give up."""
-        if not self.hold.starting_s and not self.hold.least_s:
+        if not self.hold.starting_s and not self.hold.least_until_s:
             return timeline
-        return Timeline(timeline.starts_s, timeline.free + self.hold.at(timeline.starts_s))
+        return Timeline(timeline.starts_s, timeline.free + self.hold.kept_at(timeline.starts_s))
 
     def planned(self, timeline: Timeline, planned: "PlannedShare", due_s: float) -> Share | None:
         """Return the share of an earlier plan; None if it is not free, does not suffice, or ends after `due_s`."""

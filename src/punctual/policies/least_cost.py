@@ -111,7 +111,7 @@ class _LeastCostRound:
         self._stopping = [view for view in self._snapshot.holding if view.status == "stopping"]
         #: Nodes that a job has, which this plan does not give away.
         self._taken = {node: view.id for view in self._stopping for node in view.planned}
-        #: Machines that jobs decided before want, by their names.
+        #: Number of machines of each name that jobs decided before want.
         self._n_taken = Counter[str]()
         #: Last warning about its budget that each job was given, with that budget.
         self._told: dict[str, str] = dict(builder.last_carry.get("told", {}))
@@ -563,9 +563,9 @@ def _margin_frac(view: JobView) -> float:
 
 def _changes_with_time(want: Want) -> bool:
     """Whether it has or wants machines, or may with a deadline coming near; else it waits for what pools offer."""
-    is_due = want.left_s < inf if want.bought_s is None else want.left_s > 0 or want.bought_s < inf
+    may_be_due = want.left_s < inf if want.bought_s is None else want.left_s > 0 or want.bought_s < inf
     n_obtainable = sum(place.obtainable for place in want.places)
-    may_run = is_due and not want.is_spent and any(want.speeds[: n_obtainable + 1])
+    may_run = may_be_due and not want.is_spent and any(want.speeds[: n_obtainable + 1])
     return bool(any(want.n_machines) or want.view.planned or may_run)
 
 

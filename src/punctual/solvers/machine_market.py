@@ -27,7 +27,7 @@ Counts = Sequence[tuple[float, int]]
 
 #: Prices of progress that are tried: with 48 between least and most, neighbours differ by a few per cent.
 _N_PRICES = 48
-#: The latest deadline that a budget is said to buy.
+#: Seconds until the latest deadline that is looked for.
 LONGEST_S = 90 * 86_400.0
 
 
@@ -124,9 +124,9 @@ class Need:
     Attributes
     ----------
     work
-        Units of work that are left.
+        Units of work that are left; infinite: not known.
     left_s
-        Seconds until the deadline.
+        Seconds until the deadline; infinite without one.
     speeds
         Units of work a second with 0, 1, 2, ... machines; 0 for a number with which it cannot run.
     restarts
@@ -152,12 +152,12 @@ class Need:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known how much work is left, and with how many machines the job can run."""
+        """Whether it is known how much work is left, and some number of machines with which the job can run."""
         return self.work < inf and any(self.speeds)
 
     @property
     def is_due(self) -> bool:
-        """Whether this is so, and the job has a deadline."""
+        """Whether the job has a deadline, and what is left and its speeds are known."""
         return self.is_known and self.left_s < inf
 
     @property
