@@ -45,7 +45,9 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'punctual' has no attribute {name!r}")
-    return getattr(__import__(_MODULES.get(name, "punctual.tracking"), fromlist=[name]), name)
+    from importlib import import_module
+
+    return getattr(import_module(_MODULES.get(name, "punctual.tracking")), name)
 
 
 def _end_program() -> None:

@@ -2,14 +2,16 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.cli.programs import Terminal
 from tests.waiting import wait_until
 
+from punctual.daemon import control_socket, runs
 from punctual.integrations import metrics
-from punctual.integrations.metrics import MetricsReporter, numbers_of, to_mlflow, to_tensorboard, to_wandb
+from punctual.integrations.metrics import MetricsReporter, numbers_of, standing_of, to_mlflow, to_tensorboard, to_wandb
 
 TOLD = {
     "job": "a", "steps_done": 7.0, "elapsed_s": 10.0, "left_s": 50.0, "deadline_s": 60.0, "forecast_s": 63.0, "grant_cores": 0.5,
@@ -31,6 +33,31 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_not_known_is_left_out() -> None:
     assert numbers_of(TOLD) == NUMBERS
     assert numbers_of({"job": "a", "state": "silent"}) == {}
+
+
+def test_a_host_is_looked_for_again_only_after_it_was_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    n_looks, is_silent = 0, False
+
+    def open_jobs() -> list[Any]:
+        nonlocal n_looks
+        n_looks += 1
+        return [SimpleNamespace(job="looked-for", run=SimpleNamespace(socket=tmp_path))] if n_looks > 1 else []
+
+    def ask(path: Path, words: object) -> dict[str, Any]:
+        if is_silent:
+            raise OSError
+        return {"jobs": [TOLD]}
+
+    monkeypatch.setattr(runs, "open_jobs", open_jobs)
+    monkeypatch.setattr(control_socket, "ask", ask)
+    assert standing_of("looked-for") is None  # no host has it yet
+    assert [standing_of("looked-for") for _ in range(3)] == [TOLD] * 3
+    assert n_looks == 2
+    is_silent = True
+    assert standing_of("looked-for") is None
+    is_silent = False
+    assert standing_of("looked-for") == TOLD
+    assert n_looks == 3
 
 
 def test_a_process_that_is_no_job_has_nothing_to_write(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """A worker's connection with its agent."""
 
-import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,7 +18,7 @@ _N_FILES_MAX = N_SLOTS + links.N_FILES_MAX
 
 
 class AgentClient:
-    """A worker's connection with its agent. The base class serves a training without one: a single worker in the script's process."""
+    """A worker's connection with its agent. The base class is for a training without an agent, in the script's own process."""
 
     @property
     def generation_wanted(self) -> int:
@@ -88,7 +87,8 @@ class SocketAgentClient(AgentClient):
         self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
     ) -> Membership | None:
         self._board.show(self._i_slot, n_steps, True, monotonic_ns())
-        self._send(
+        messages.send_or_exit(
+            self._connection,
             said="join",
             n_steps=n_steps,
             progress=progress,
@@ -96,7 +96,7 @@ class SocketAgentClient(AgentClient):
             has_state=has_state,
             stepped_ns=self._stepped_ns,
         )
-        answer, fds = self._receive()
+        answer, fds = messages.receive_or_exit(self._connection, _N_FILES_MAX)
         if answer["membership"] is None:
             return None
         membership = _membership(answer["membership"], fds, answer["n_peers"])
@@ -131,7 +131,7 @@ class SocketAgentClient(AgentClient):
         if self._n_steps_begun == -1:
             self._n_steps_begun = self._n_steps
             return
-        self._send(said="stepped", n_steps=self._n_steps, stepped_ns=self._stepped_ns)
+        messages.send_or_exit(self._connection, said="stepped", n_steps=self._n_steps, stepped_ns=self._stepped_ns)
         self._n_steps_begun = None
 
     def finish(self) -> None:
@@ -151,18 +151,8 @@ class SocketAgentClient(AgentClient):
         if self._has_ended:
             return
         self._has_ended = True
-        self._send(**words)
-        self._receive()
-
-    def _send(self, **words: Any) -> None:
-        if not messages.send(self._connection, words):
-            os._exit(os.EX_SOFTWARE)  # a worker whose agent is gone; nobody sees it
-
-    def _receive(self) -> tuple[dict[str, Any], list[int]]:
-        answer, fds = messages.receive(self._connection, _N_FILES_MAX)
-        if answer is None:
-            os._exit(os.EX_SOFTWARE)
-        return answer, fds
+        messages.send_or_exit(self._connection, **words)
+        messages.receive_or_exit(self._connection)
 
 
 def _membership(words: dict[str, Any], fds: Sequence[int], n_peers: int) -> Membership:

@@ -52,7 +52,7 @@ class CheckpointStore:
         self._n_kept = whole(n_kept, "n_kept", "the training", least=1)
         self._saved_at = monotonic()
         self._lock: int | None = None
-        self._thread: ThreadPoolExecutor | None = None  # while the folder is locked
+        self._writer: ThreadPoolExecutor | None = None  # while the folder is locked
         #: The last saved state, and its writing.
         self._last: tuple[Image, Future[None]] | None = None
         self._blocks: list[Tensor] = []  # memory of images that are not needed any more
@@ -91,11 +91,11 @@ class CheckpointStore:
         * Raises `TypeError`: a value is nothing that JSON has.
         """
         began_at = monotonic()
-        if (thread := self._claimed()) is not None:
+        if (writer := self._claimed()) is not None:
             if self._last is not None and self._last[1].cancel():  # it still waits
                 self._blocks.append(self._last[0].block)
             image = _checkpoint_file.image(state, self._blocks.pop() if self._blocks else None)
-            self._last = image, thread.submit(self._write, image)
+            self._last = image, writer.submit(self._write, image)
         self._saved_at = monotonic()
         self.stop_s = self._saved_at - began_at
 
@@ -107,17 +107,17 @@ class CheckpointStore:
 
     def close(self) -> None:
         """Write the saved states, and release the folder for another training."""
-        if self._thread is not None:
-            self._thread.shutdown()
+        if self._writer is not None:
+            self._writer.shutdown()
         if self._lock is not None:
             _unlock(self._lock)
-        self._thread = self._lock = None
+        self._writer = self._lock = None
 
     # Being the only writer.
 
     def _claim(self, wait_s: float) -> ThreadPoolExecutor | None:
         """Lock the folder as its writer; return the thread that writes, None: the folder cannot be written to."""
-        if self._thread is None:
+        if self._writer is None:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._lock = _locked(self.folder, wait_s)
@@ -127,8 +127,8 @@ class CheckpointStore:
                 self._fail(error)
                 self.close()
             else:
-                self._thread = ThreadPoolExecutor(1, "punctual-checkpoints")
-        return self._thread
+                self._writer = ThreadPoolExecutor(1, "punctual-checkpoints")
+        return self._writer
 
     def _claimed(self) -> ThreadPoolExecutor | None:
         try:

@@ -164,10 +164,7 @@ class EvaluationProgress:
 
     def but_the_last(self, n_done: int, n_mine: int) -> None:
         """Report progress but of the last batch: an evaluation ends with its result, which takes the others."""
-        if n_done < n_mine:
-            self.of(n_done, n_mine)
-        else:
-            self.stamp()
+        self.of(min(n_done, n_mine - 1), n_mine)
 
     def end(self) -> None:
         """Report that the result is there."""

@@ -13,7 +13,7 @@ direction   meaning
 =========== ================================================================================================
 in          `ScriptOrigin`, pickled: the script and its surroundings
 in          the training function, pickled: it is read when the script has been loaded, so that it can be found
-out         ``{"said": "failed", "trace": traceback}`` as the last message, if it could not
+out         ``{"said": "failed", "trace": traceback}`` as the last message, if the script cannot be loaded
 in          ``{"fork": slot, "serves": bool}`` with the worker's or parameter server's socket; answered by
             ``{"said": "forked", "pid": id, "slot": slot}``, or ``{"said": "not forked", "slot": slot, "cause": text}``
 in          ``{"kill": id}``
@@ -162,7 +162,7 @@ class Forkserver:
         self._poll.unregister(fd)
         os.close(fd)
         _, status = os.waitpid(pid, 0)
-        send(self._control, said="ended", slot=i_slot, code=os.waitstatus_to_exitcode(status))
+        messages.send_or_exit(self._control, said="ended", slot=i_slot, code=os.waitstatus_to_exitcode(status))
 
     def _handle_request(self) -> bool:
         """Handle one message; False at the end."""
@@ -181,7 +181,7 @@ class Forkserver:
             pid = os.fork()
         except OSError as error:
             os.close(link_fd)
-            send(self._control, said="not forked", slot=i_slot, cause=str(error))
+            messages.send_or_exit(self._control, said="not forked", slot=i_slot, cause=str(error))
             return
         if pid == 0:
             exit_with_parent(parent)
@@ -193,7 +193,7 @@ class Forkserver:
         fd = os.pidfd_open(pid)
         self._children[fd] = pid, i_slot
         self._poll.register(fd, select.POLLIN)
-        send(self._control, said="forked", pid=pid, slot=i_slot)
+        messages.send_or_exit(self._control, said="forked", pid=pid, slot=i_slot)
 
 
 def _serve(agent: SocketAgentClient) -> None:
@@ -207,18 +207,10 @@ def exit_with_parent(parent: int) -> None:
         os._exit(os.EX_SOFTWARE)
 
 
-def send(control: socket.socket, **words: Any) -> None:
-    """Send the agent a message; if it is gone, end this process."""
-    if not messages.send(control, words):
-        os._exit(os.EX_SOFTWARE)
-
-
 def _unpickled(control: socket.socket) -> Any:
     """Receive the agent's next object, as a file; if the agent is gone, end this process."""
-    _, fds = messages.receive(control, 1)
-    if not fds:
-        os._exit(os.EX_SOFTWARE)
-    with os.fdopen(fds[0], "rb") as file:
+    _, (fd,) = messages.receive_or_exit(control, 1)
+    with os.fdopen(fd, "rb") as file:
         file.seek(0)
         return pickle.load(file)  # noqa: S301 -- the agent is of this program
 
@@ -286,7 +278,7 @@ def main(control_fd: int) -> None:
         gc.freeze()  # what is never collected is never written to, and stays shared by all workers
         train = _training_function(control)
     except BaseException:  # noqa: BLE001 -- whatever the script raises is the user's to know
-        send(control, said="failed", trace=traceback.format_exc()[-8_000:])
+        messages.send_or_exit(control, said="failed", trace=traceback.format_exc()[-8_000:])
         return
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the script may have it ignored, and then no end could be asked for
     Forkserver(control, origin, train).serve()

@@ -44,7 +44,7 @@ class WorkerGroup:
     """A worker's place in its group, and the group's collectives. A single worker needs no connection.
 
     * `rank`, `n_workers`: rank of this worker, and number of all.
-    * `device`: device of tensors that are sent.
+    * `device`: device of the model, whose gradients are added up.
 
     Raises `GroupFault`: a member is gone already.
     """
@@ -100,7 +100,7 @@ class WorkerGroup:
 
     @property
     def together(self) -> Collectives:
-        """Collective operations of the members beside `add_up`."""
+        """Collective operations through memory, of tensors on GPUs too; `add_up` takes NCCL if it can."""
         assert self._collectives is not None, "the group has been formed, of several workers, and not dropped"
         return self._collectives
 

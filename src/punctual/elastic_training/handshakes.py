@@ -26,7 +26,7 @@ class _Pending:
 class Handshakes:
     """Connections with processes that have the same certificate.
 
-    `listening`: socket for incoming connections; it stays the caller's.
+    `listening`: socket for incoming connections; closed with it.
     """
 
     def __init__(self, sockets: SecureSockets, listening: socket.socket) -> None:
@@ -54,7 +54,8 @@ class Handshakes:
         return [connection for connection in list(self._pending) if self._is_made(connection)]
 
     def close(self) -> None:
-        """Give up incomplete handshakes."""
+        """Listen no more, and give up incomplete handshakes."""
+        self._listening.close()
         for connection in list(self._pending):
             self._drop(connection)
 

@@ -22,6 +22,12 @@ def send(connection: socket.socket, words: Mapping[str, Any], fds: Sequence[int]
     return True
 
 
+def send_or_exit(connection: socket.socket, **words: Any) -> None:
+    """Send the agent a message; if it is gone, end this process."""
+    if not send(connection, words):
+        os._exit(os.EX_SOFTWARE)  # nobody sees it
+
+
 def receive(connection: socket.socket, n_fds_max: int = 0) -> tuple[dict[str, Any] | None, list[int]]:
     """Return the next message and its files; None: the other side is gone."""
     try:
@@ -29,6 +35,14 @@ def receive(connection: socket.socket, n_fds_max: int = 0) -> tuple[dict[str, An
     except OSError:
         return None, []
     return (json.loads(text) if text else None), fds
+
+
+def receive_or_exit(connection: socket.socket, n_fds_max: int = 0) -> tuple[dict[str, Any], list[int]]:
+    """Return the agent's next message and its files; if it is gone, end this process."""
+    words, fds = receive(connection, n_fds_max)
+    if words is None:
+        os._exit(os.EX_SOFTWARE)
+    return words, fds
 
 
 def send_file(connection: socket.socket, content: bytes) -> None:

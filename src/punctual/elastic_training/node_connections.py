@@ -58,7 +58,6 @@ class NodeConnections:
             raise
         finally:
             handshakes.close()
-            listening.close()
         return cls(connections, is_broken)
 
     def close(self) -> None:

@@ -148,7 +148,6 @@ class OtherNodes:
     def __init__(self, page: SharedBlock, here: LocalWorkers, poll: select.poll) -> None:
         self._page, self._here, self._poll = page, here, poll
         self._address = os.environ.get(NODE_ADDRESS_VARIABLE, "")
-        self._listening: socket.socket | None = None
         self._handshakes: Handshakes | None = None
         #: Connections of processes that have the key, and have yet to introduce themselves.
         self._unknown: list[MessageStream] = []
@@ -158,10 +157,9 @@ class OtherNodes:
         self.nodes: list[RemoteWorkers] = []
 
     def close(self) -> None:
-        if self._handshakes is not None and self._listening is not None:
+        if self._handshakes is not None:
             self._admit(self._handshakes)
             self._handshakes.close()
-            self._listening.close()
         for stream in self._unknown:
             stream.close()
         for node in self.nodes:
@@ -173,7 +171,7 @@ class OtherNodes:
 
     def look(self, now_ns: int) -> None:
         """Listen if other nodes may come, admit those that have, and send all a heartbeat."""
-        if self._page.worker_target().spans_nodes and self._listening is None and not self.failure:
+        if self._page.worker_target().spans_nodes and self._handshakes is None and not self.failure:
             self._listen()
         if self._handshakes is not None:
             self._admit(self._handshakes)
@@ -230,7 +228,7 @@ class OtherNodes:
                 )
             key = new_key()
             self._here.certificate = certificate_of(key)
-            self._listening = listening_at(self._address)
+            listening = listening_at(self._address)
             self._here.listening = listening_at(self._address)
             self._here.address = self._address, self._here.listening.getsockname()[1]
         except ValueError as error:
@@ -239,5 +237,5 @@ class OtherNodes:
                 "workers on other nodes must be able to join", str(error), "this training", "It goes on with this node."
             )
             return
-        self._handshakes = Handshakes(SecureSockets(self._here.certificate), self._listening)
-        self._page.publish_group(self._listening.getsockname()[1], key)
+        self._handshakes = Handshakes(SecureSockets(self._here.certificate), listening)
+        self._page.publish_group(listening.getsockname()[1], key)

@@ -64,12 +64,12 @@ class Prefetcher:
         self._loader = self._forked() if n_loaders else None
 
     def _forked(self) -> DataLoader[Any]:
-        parent, me, dataset = os.getpid(), cast("Iterable[Any]", self), cast("Dataset[Any]", self.fetch)
+        parent, requests, dataset = os.getpid(), cast("Iterable[Any]", self), cast("Dataset[Any]", self.fetch)
         # The generator is torch's for its loaders' seeds: drawing from the default one would be seen by the model. Copies
         # have all that the worker has loaded; in a worker, whatever else there is would load it again. A loader ends at
         # once with the worker: one that found it gone would complain.
         return DataLoader(
-            dataset, batch_sampler=me, num_workers=self.n_loaders, persistent_workers=True, collate_fn=lambda batch: batch,
+            dataset, batch_sampler=requests, num_workers=self.n_loaders, persistent_workers=True, collate_fn=lambda batch: batch,
             generator=torch.Generator(), multiprocessing_context="fork", worker_init_fn=lambda _: exit_with_parent(parent),
         )  # fmt: skip
 

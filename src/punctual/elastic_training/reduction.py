@@ -95,8 +95,8 @@ def _by_type(params: Sequence[nn.Parameter]) -> list[list[int]]:
 class FlatSum(Reduction):
     """Sums in the fastest order: all gradients of one type at once.
 
-    With the last type goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
-    none, and the optimiser leaves it alone as it would in one process.
+    The last sum also counts, for each parameter, the workers that had a gradient for it: a parameter for which nobody
+    had one keeps none, and the optimiser leaves it alone as it would in one process.
 
     `buffers`: buffers of the generation before, to be used again; filled if empty.
     """

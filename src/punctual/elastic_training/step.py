@@ -158,6 +158,7 @@ class Step:
 
     * `places`: each virtual rank's places in the global batch.
     * `parts`: this worker's share.
+    * `buffers`: the model's buffers, which each virtual rank moves from where they were when it began.
     * `versions`: versions of the parameters when it began, which rise with each change in place.
     * `has_begun`: whether there are gradients of it.
     * `is_over`: whether the step has been taken, or given up.
@@ -234,10 +235,10 @@ class Stepper:
         if peers:
             from punctual.elastic_training.servers import served_sum  # only with `--servers`
 
-            optimizers, is_synchronous = [*self._member.replica.optimizers.values()], not self._member.is_asynchronous
+            optimizers = [*self._member.replica.optimizers.values()]
             optimizer = served_sum.only_optimizer(optimizers, is_deterministic=self._is_deterministic)
             self.served = self._reduction = served_sum.ServedSum(
-                optimizer, peers, is_first=group.rank == 0, is_synchronous=is_synchronous
+                optimizer, peers, is_first=group.rank == 0, is_synchronous=not self._member.is_asynchronous
             )
         elif self._is_deterministic:
             self._reduction = TreeTotal(self._params, group, _N_NOTES, self._member.n_virtual_ranks)

@@ -6,6 +6,8 @@ asked for and written by a thread, so that no step waits for it.
 
 import os
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -69,15 +71,23 @@ class MetricsReporter:
 def standing_of(job: str) -> dict[str, Any] | None:
     """Return the standing of `job` from its host; None: it is not steered, or the host is silent."""
     from punctual.daemon.control_socket import ControlFailed, ask
-    from punctual.daemon.runs import open_jobs
 
-    # Another host may steer it than the last time.
-    path = next((known.run.socket for known in open_jobs() if known.job == job), None)
+    path = _socket_of(job)
     try:
         told = {} if path is None else ask(path, {"verb": "status", "jobs": [job]})
     except (ControlFailed, OSError):
-        return None
+        told = {}
+    if not told:
+        _socket_of.cache_clear()  # another host may steer it by the next time
     return next(iter(told.get("jobs", ())), None)
+
+
+@cache
+def _socket_of(job: str) -> Path | None:
+    """Return the socket of the job's host; kept, as the journals of all runs are read to find it."""
+    from punctual.daemon.runs import open_jobs
+
+    return next((known.run.socket for known in open_jobs() if known.job == job), None)
 
 
 def numbers_of(told: dict[str, Any]) -> dict[str, float]:

@@ -118,7 +118,7 @@ class PhaseRecord:
 
     @classmethod
     def of(cls, entry: PhaseEntry) -> "PhaseRecord":
-        """Make a record from that of another process, which this one goes on for."""
+        """Return a record that goes on where the published one of another process ended."""
         n_left = max(0, round(entry.units_planned) - entry.n_units_done)
         return cls(n_units_inherited=n_left, **{name: getattr(entry, name) for name in _PUBLISHED})
 
