@@ -184,7 +184,7 @@ def stat_of(pid: int) -> list[str]:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to a process that may be gone."""
+    """Send a signal to a process that may be gone; to a process group if `pid` is negative, as `kill` has it."""
     try:
         os.kill(pid, number)
     except OSError:
