@@ -100,5 +100,4 @@ def usable_freezer() -> Path | None:
 
 def is_killed(pid: int) -> bool:
     """Whether the process has ended or is about to: a frozen group of version 1 delays SIGKILL."""
-    pending = mask_of(pid, "SigPnd") | mask_of(pid, "ShdPnd")
-    return state_of(pid) in "ZX" or bool(pending & bit_of(signal.SIGKILL))
+    return state_of(pid) in "ZX" or bool(mask_of(pid, "SigPnd", "ShdPnd") & bit_of(signal.SIGKILL))
