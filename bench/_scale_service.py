@@ -22,7 +22,7 @@ from punctual.daemon import host_executor
 from punctual.daemon.engine import Engine
 from punctual.daemon.planner import SwitchingPlanner
 from punctual.executors.cluster.bridge import BridgedMembers
-from punctual.executors.cluster.node_limits import NodeNames
+from punctual.executors.cluster.node_names import NodeNames
 
 _decided: list[tuple[str, float]] = []
 _planned: list[float] = []

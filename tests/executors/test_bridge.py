@@ -14,7 +14,8 @@ from punctual.executors.cluster import bridge
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Answer, ChannelLost
 from punctual.executors.cluster.link_loop import LinkLoop
-from punctual.executors.cluster.node_limits import NodeFacts, NodeNames, NodeOverride
+from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
+from punctual.executors.cluster.node_names import NodeNames
 
 SCRIPT = Path(__file__).parents[1] / "plants" / "bridge_process.py"
 ECHO, SLOW, GONE = NodeId("echo"), NodeId("slow"), NodeId("gone")

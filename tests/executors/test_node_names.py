@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.node_limits import NodeFacts, NodeNames, NodeOverride
+from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
+from punctual.executors.cluster.node_names import NodeNames
 
 
 class Cluster:

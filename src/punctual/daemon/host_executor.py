@@ -192,7 +192,7 @@ def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions) -> E
 def members_of(run: RunFolder, options: HostOptions) -> "Members":
     """Return the members of the Ray cluster, reached through a separate process."""
     from punctual.executors.cluster.bridge import BridgedMembers
-    from punctual.executors.cluster.node_limits import NodeNames
+    from punctual.executors.cluster.node_names import NodeNames
 
     check_extras("a Ray cluster", "ray")
     told = {"name": run.facts()["agents"], "options": asdict(options)}

@@ -10,7 +10,7 @@ from punctual.core.errors import InvalidSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """See above; those that an executor does not have are left out.
+    """Facts about one job; each that its executor does not have keeps its default.
 
     * `workers`: workers as last counted by the job's agent, and the costs of their changes; None: it has none.
     * `device`: device that the job computes on, as last reported by its process; None: it reports none.

@@ -27,7 +27,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, NodeChannel, Request
 from punctual.executors.cluster.link_loop import LinkLoop
-from punctual.executors.cluster.node_limits import NameOf, NodeFacts, NodeNames, UsedNode
+from punctual.executors.cluster.node_limits import NameOf, NodeFacts
+from punctual.executors.cluster.node_names import NodeNames, UsedNode
 
 _LOG = logging.getLogger(__name__)
 

@@ -524,8 +524,8 @@ class ClusterExecutor:
     def public_facts(self, link: NodeLink, job: JobId, facts: JobFacts) -> None:
         with self._lock:
             spread = self._spread.get(job)
-            if spread is not None and link.node in spread.parts:
-                spread.parts[link.node].workers = facts.workers or spread.parts[link.node].workers
+            if spread is not None and (part := spread.parts.get(link.node)) is not None:
+                part.workers = facts.workers or part.workers
                 return
             self._facts[job] = facts
             if spread is not None and self._node_of.get(job) == link.node:

@@ -20,7 +20,7 @@ class Unusable(Exception):
 class JobGroup:
     """The processes of one job: its grant, CPU time, memory and freezing.
 
-    By itself it holds them to nothing; they are those below the job's supervisor.
+    This class enforces no grant, and finds the processes below the job's supervisor; its subclasses use control groups.
 
     `folders`: the job's control groups.
     """
@@ -56,7 +56,9 @@ class JobGroup:
 
 
 class Actuator:
-    """A way to enforce grants on this machine; by itself the one that needs no rights: the job keeps to its grant.
+    """A way to enforce grants on this machine.
+
+    This class is ``pacing``, which needs no rights: the job itself keeps to its grant. Its subclasses set quotas.
 
     * `can_cap`: whether a grant is a limit; if not, only pacing slows the job.
     * `limits_memory`: whether it can limit the memory of a job; known after `check`.

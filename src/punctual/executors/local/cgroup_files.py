@@ -3,7 +3,7 @@
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -47,6 +47,11 @@ def bring_to(file: Path, text: str) -> None:
 def words(file: Path) -> list[str]:
     """Return the words in a file; none if it is not there."""
     return file.read_text().split() if file.exists() else []
+
+
+def folder_with(folders: Iterable[Path], *names: str) -> Path | None:
+    """Return the first of these folders that has a file of one of these names; None: none has."""
+    return next((folder for folder in folders if any((folder / name).exists() for name in names)), None)
 
 
 @contextmanager

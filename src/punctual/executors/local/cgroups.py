@@ -16,6 +16,7 @@ from punctual.executors.local.actuator import Actuator, Choice, JobGroup, Unusab
 from punctual.executors.local.cgroup_files import (
     FOLDER,
     bring_to,
+    folder_with,
     group_name,
     hierarchy,
     make_dir,
@@ -150,7 +151,7 @@ class CgroupV1Group(CgroupGroup):
 
     def __init__(self, supervisor_pid: int, folders: Sequence[Path]) -> None:
         cpu = folders[0]
-        usage = next((file for folder in folders if (file := folder / "cpuacct.usage").exists()), cpu / "cpuacct.usage")
+        usage = (folder_with(folders, "cpuacct.usage") or cpu) / "cpuacct.usage"
         remove_dirs = (*folders, *(folder.parent for folder in folders))
         super().__init__(supervisor_pid, folders, (cpu / "cpu.cfs_quota_us", "-1"), usage, remove_dirs)
         self._shares, self._period = cpu / "cpu.shares", cpu / "cpu.cfs_period_us"

@@ -25,7 +25,6 @@ _OUT_OF_DEVICE_MEMORY = re.compile(
     r"(CUDA|HIP|device|GPU)[^\n]{0,40} out of memory|out of device memory|RESOURCE_EXHAUSTED|OOM when allocating"
 )
 
-
 _DECLARE = "Declare all steps at the first `punctual.track`, and put evaluation into `punctual.phase`."
 _FINISH = "Declare the steps that it takes, or say with `run.finish()` that it is done before the last."
 _REPORT = "Go through the batches with `punctual.track`."

@@ -22,7 +22,7 @@ from punctual.executors.local.supervisor_client import AdoptableJob
 
 _LOG = logging.getLogger(__name__)
 
-#: Ended jobs whose faults are remembered, at most.
+#: Ended jobs whose facts are remembered, at most.
 _N_ENDED_MAX = 100
 
 

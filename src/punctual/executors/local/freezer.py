@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from punctual.executors.local.cgroup_files import group_to_try, hierarchy
+from punctual.executors.local.cgroup_files import folder_with, group_to_try, hierarchy
 from punctual.executors.local.job_signals import bit_of, mask_of, send
 from punctual.executors.local.process_tree import state_of
 
@@ -81,10 +81,8 @@ class SignalFreezer:
 
 def freezer_of(folders: Iterable[Path], processes: Callable[[], list[int]]) -> CgroupFreezer | SignalFreezer:
     """Return the freezer of the job with these groups; one by signals to its `processes` where none can be frozen."""
-    for folder in folders:
-        if any((folder / name).exists() for name in ("cgroup.freeze", "freezer.state")):
-            return CgroupFreezer(folder)
-    return SignalFreezer(processes)
+    folder = folder_with(folders, "cgroup.freeze", "freezer.state")
+    return SignalFreezer(processes) if folder is None else CgroupFreezer(folder)
 
 
 def usable_freezer() -> Path | None:
@@ -102,5 +100,4 @@ def usable_freezer() -> Path | None:
 
 def is_killed(pid: int) -> bool:
     """Whether the process has ended or is about to: a frozen group of version 1 delays SIGKILL."""
-    pending = mask_of(pid, "SigPnd") | mask_of(pid, "ShdPnd")
-    return state_of(pid) in "ZX" or bool(pending & bit_of(signal.SIGKILL))
+    return state_of(pid) in "ZX" or bool(mask_of(pid, "SigPnd", "ShdPnd") & bit_of(signal.SIGKILL))

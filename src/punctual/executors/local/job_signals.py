@@ -145,7 +145,7 @@ def _catching(pid: int, number: int) -> list[int]:
 
 def ignores(pid: int, number: int) -> bool:
     """Whether a process ignores or blocks the signal."""
-    return bool((mask_of(pid, "SigIgn") | mask_of(pid, "SigBlk")) & bit_of(number))
+    return bool(mask_of(pid, "SigIgn", "SigBlk") & bit_of(number))
 
 
 def stop_grace_s(asked_s: float | None, environment: Mapping[str, str], default_s: float) -> float:
@@ -184,7 +184,7 @@ def stat_of(pid: int) -> list[str]:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to a process that may be gone."""
+    """Send a signal to a process that may be gone; to a process group if `pid` is negative, as `kill` has it."""
     try:
         os.kill(pid, number)
     except OSError:
@@ -230,12 +230,13 @@ def _program_of(pid: int) -> str:
     return " ".join(os.path.basename(word) for word in (words[0], *scripts))
 
 
-def mask_of(pid: int, field: str) -> int:
-    """Return a set of signals as an integer mask, as `/proc` shows it."""
+def mask_of(pid: int, *fields: str) -> int:
+    """Return the signals that are in any of these sets in `/proc`, as an integer mask."""
+    mask = 0
     for line in supervisor_files.read(f"/proc/{pid}/status").splitlines():
-        if line.startswith(field):
-            return int(line.split()[1], 16)
-    return 0
+        if line.startswith(fields):
+            mask |= int(line.split()[1], 16)
+    return mask
 
 
 def bit_of(number: int) -> int:

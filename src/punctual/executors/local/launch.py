@@ -317,9 +317,10 @@ class JobProcess:
         self, argv: Sequence[str], facts: StartFacts, group: JobGroup, supervisor_pid: int
     ) -> LaunchRequest:
         program, settings = self.program, facts.settings
-        # The rest of its allocation is known when it is asked to end.
-        is_in_allocation = allocation_left_s(facts.environment) is not None
-        asked_s, default_s = self._launch.spec.ends.grace_s, None if is_in_allocation else self._context.stop_grace_s
+        grace_s = self._launch.spec.ends.grace_s
+        # In an allocation it is the rest of that, which its supervisor finds when the job is asked to end.
+        if grace_s is None and allocation_left_s(facts.environment) is None:
+            grace_s = self._context.stop_grace_s
         page = None if self._page_fd is None else str(page_path(supervisor_pid, self._page_fd))
         return LaunchRequest(
             **vars(group.files),
@@ -330,7 +331,7 @@ class JobProcess:
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             fence_s=self._context.fence_s,
-            grace_s=default_s if asked_s is None else asked_s,
+            grace_s=grace_s,
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.chosen.actuator.name,
@@ -429,8 +430,7 @@ class JobProcess:
             # End processes that a killed supervisor has left.
             end_left(self._processes, GRACE_S)
             if self.pid:  # the group of number 0 is that of this process
-                with suppress(OSError):
-                    os.killpg(self.pid, signal.SIGKILL)
+                send(-self.pid, signal.SIGKILL)
         try:
             for tail in self._tails:
                 tail.finish(_OUTPUT_S_MAX)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from punctual.core.units import format_bytes
-from punctual.executors.local.cgroup_files import group_to_try, hierarchy, write
+from punctual.executors.local.cgroup_files import folder_with, group_to_try, hierarchy, write
 from punctual.executors.local.supervisor_files import number_in
 
 #: Memory of files, which the kernel takes back when others need it.
@@ -96,10 +96,8 @@ class CgroupMemory(JobMemory):
 
 def memory_of(folders: Iterable[Path], processes: Callable[[], list[int]]) -> JobMemory:
     """Return the memory of the job with these groups and processes."""
-    for folder in folders:
-        if any((folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes")):
-            return CgroupMemory(folder)
-    return JobMemory(processes)
+    folder = folder_with(folders, "memory.max", "memory.limit_in_bytes")
+    return JobMemory(processes) if folder is None else CgroupMemory(folder)
 
 
 def usable_memory() -> Path | None:

@@ -147,7 +147,8 @@ class PageProgress:
 
     def device_use(self) -> DeviceUse | None:
         """Device that the job computes on; None: it reports none."""
-        return self._page.device() if self._page.device().name else None
+        device = self._page.device()
+        return device if device.name else None
 
     def new_phases(self) -> tuple[PhaseProgress, ...] | None:
         """Return the job's phases; None: they have not changed."""

@@ -159,8 +159,7 @@ class Supervisor:
             self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
             return code
         self._started_at_ns = time.monotonic_ns()
-        # Without it, a job that ends while the disk is full is run again.
-        # Room for the last line and the page.
+        # Room for the last line and the page: without it, a job that ends while the disk is full is run again.
         supervisor_files.reserve(self._request.end_file, 1 << 14)
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
@@ -260,10 +259,7 @@ class Supervisor:
                 if self._ctrl_c is not None and all(job_signals.ignores(pid, number) for pid in jobs):
                     self._end(grace_s=0.0).kill()
                 self._ctrl_c = now, now + self._grace_s()
-                try:
-                    os.killpg(self._job_pid, signal.SIGINT)
-                except OSError:  # gone already
-                    pass
+                job_signals.send(-self._job_pid, signal.SIGINT)
             elif number in (signal.SIGUSR1, signal.SIGUSR2):
                 for pid in job_signals.receivers(self._job_pid, number):
                     job_signals.send(pid, number)

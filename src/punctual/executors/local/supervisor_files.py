@@ -44,7 +44,6 @@ def clear_up(folders: Iterable[str], files: Iterable[Sequence[str]]) -> None:
         remove_groups_of_commands(folder)
         remove_dir(folder)
     for path, mark in files:
-        # Remove a file unless another one was made in its place.
         if mark_of(path) == mark:
             try:
                 os.unlink(path)
