@@ -160,6 +160,7 @@ def conclude(figures: str, short: Sequence[str]) -> int:
 
 
 def mean(values: Sequence[float]) -> float | None:
+    """Return the arithmetic mean; None of no values."""
     return statistics.fmean(values) if values else None
 
 

@@ -1,7 +1,7 @@
 """Victims of the benchmarks that kill processes, and what must hold after they were hit.
 
-`kills.py` hits workers, agents, daemons and commands of one training, `service_faults.py` a service under its users. What they hit
-is a job of `_faults_training.py`.
+`kills.py` hits workers and agents of one training, or a daemon with what belongs to it; `service_faults.py` a service under its
+users. What they hit is a job of `_faults_training.py`.
 """
 
 import os

@@ -14,7 +14,7 @@ from math import exp, inf, log
 from pathlib import Path
 
 import numpy as np
-from _common import RESULTS, Results, on_record, parser, revision, write_results
+from _common import RESULTS, Results, mean, on_record, parser, revision, write_results
 from _market_simulated import simulated
 from _market_windows import (
     HOUR_S,
@@ -165,14 +165,14 @@ def _played(workload: Workload, zone_: Zone, scaling: str, speeds: Sequence[floa
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+    return mean(values) or 0.0
 
 
 def _figures(runs: Sequence[Run]) -> dict[str, float]:
     """Return the means over zones, and those of the size that is best over all of them."""
     best = min((sum(run["fixed"][n] for run in runs) / len(runs), n) for n in runs[0]["fixed"])
-    mean = {key: _mean([run[key] for run in runs]) for key in ("bound", "started", "ours", "stays", "asked")}
-    return {**mean, "best": best[0], "best_size": float(best[1]), "n_late": sum(run["n_late"] for run in runs)}
+    means = {key: _mean([run[key] for run in runs]) for key in ("bound", "started", "ours", "stays", "asked")}
+    return {**means, "best": best[0], "best_size": float(best[1]), "n_late": sum(run["n_late"] for run in runs)}
 
 
 ELASTIC_HEADS = (
@@ -201,14 +201,14 @@ def _over_bound(runs: Sequence[Run], key: str = "ours") -> float | None:
     for some in grouped(runs, "workload", "scaling").values():
         others = [run for run in some if run["zone"] not in CHOSEN_ON]
         gaps.append(sum(run[key] for run in others) / sum(run["bound"] for run in others) - 1)
-    return _mean(gaps) if gaps else None
+    return mean(gaps)
 
 
 def _below_best(runs: Sequence[Run], key: str = "ours") -> float | None:
     """Return the mean over workloads and speeds of what a cost is less than that of Uniform Progress at its best size."""
     others = [run for run in runs if run["zone"] not in CHOSEN_ON]
     savings = [_figures(some) for some in grouped(others, "workload", "scaling").values()]
-    return _mean([1 - it[key] / it["best"] for it in savings]) if savings else None
+    return mean([1 - it[key] / it["best"] for it in savings])
 
 
 #: The bound with starts paid for: what a schedule that knows the future may reach.
@@ -302,7 +302,7 @@ def rigid_section(runs: list[Run]) -> Section:
         ])  # fmt: skip
     targets = [
         Target("rigid jobs late", 0, sum(run["n_late"] for run in runs), _COUNT),
-        Target("rigid, over the least with the future known", 0.10, _mean(gaps) if gaps else None, _PERCENT),
+        Target("rigid, over the least with the future known", 0.10, mean(gaps), _PERCENT),
     ]
     heads = ("job", "start", "windows", "UP, over the least", "least-cost, over the least", "late")
     return Section("One rigid job in one zone", heads, rows, targets if runs else ())
@@ -375,7 +375,7 @@ def many_section(runs: list[Run]) -> Section:
     gaps = [run["ours"] / run["bound"] - 1 for run in runs]
     targets = [
         Target("late of twenty jobs that share a zone", 0, sum(run["n_late"] for run in runs), _COUNT),
-        Target("twenty jobs, over the bound", 0.15, _mean(gaps) if gaps else None, _PERCENT),
+        Target("twenty jobs, over the bound", 0.15, mean(gaps), _PERCENT),
     ]
     heads = ("zone", "each alone, UP at its best size", "bound", "least-cost", "over the bound", "below UP", "late")
     return Section("Twenty jobs that share a zone's spot machines", heads, rows, targets if runs else ())

@@ -122,7 +122,7 @@ def _elsewhere(
     cluster: str, options: Mapping[str, Any], deadline: str | None, words: Sequence[str], amounts: Sequence[float]
 ) -> dict[str, Any]:
     """Quote a program on the machines that `cluster` describes, which need not be there."""
-    from punctual.sim.one_run import quote_first
+    from punctual.sim.quoted import quote_first
     from punctual.sim.scenario import Scenario, cluster_keys
 
     now, job = Now.read(), dict(options)

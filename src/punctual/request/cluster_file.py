@@ -1,7 +1,7 @@
 """A user's description of a cluster, simulated or live: groups of equal nodes, ``16x8:V100+4x4:T4``, and pools of machines."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -269,7 +269,7 @@ class MachinesSection(BaseModel):
 def read_pools(path: Path) -> tuple[tuple[PoolSection, ...], MachinesSection | None]:
     """Read the pools of a live cluster's file and their provider; raises `InvalidSpec` if they cannot be used. None: no pools."""
     keys, where = keys_in(path), f"'{path}'"
-    pools = pools_of(with_trace_paths(keys.get("pool", ()), path.parent), where)
+    pools = pools_of(with_trace_paths(keys.get("pool", ()), lambda text: str(path.parent / text)), where)
     if not pools:
         return (), None
     if "machines" not in keys:
@@ -298,13 +298,13 @@ def checked_names(pools: tuple[PoolSection, ...]) -> tuple[PoolSection, ...]:
     return pools
 
 
-def with_trace_paths(tables: Any, folder: Path) -> Any:
-    """Return tables `[[pool]]` of a file in `folder` with the paths of their traces from here."""
+def with_trace_paths(tables: Any, moved: Callable[[str], str]) -> Any:
+    """Return tables `[[pool]]` with the path of each trace `moved`."""
     if not isinstance(tables, Sequence) or isinstance(tables, str):
         return tables
     return [
-        {**table, "trace": str(folder / table["trace"])}
-        if isinstance(table, Mapping) and isinstance(table.get("trace"), str)
+        {**table, "trace": moved(table["trace"])}
+        if isinstance(table, Mapping) and table.get("trace") and isinstance(table["trace"], str)
         else table
         for table in tables
     ]

@@ -79,11 +79,9 @@ def open_trace(scenario: Scenario) -> Trace | None:
         It cannot be read, or is of no known format.
     """
     section = scenario.trace
-    return (
-        None
-        if section.file is None or section.messages is not None or scenario.job
-        else read(Path(section.file), section.on_bad, section.unpacked_gib_max)
-    )
+    if section.file is None or section.messages is not None or scenario.job:
+        return None
+    return read(Path(section.file), section.on_bad, section.unpacked_gib_max)
 
 
 def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:

@@ -212,6 +212,16 @@ def _finite(values: ArrayLike, what: str) -> Values:
     return sample
 
 
+def _check(n_units: int, level: float, n_resamples: int) -> None:
+    if not n_units:
+        raise InvalidSpec("there must be runs", "none", "an interval", "Give at least one run.")
+    if not (0 < level < 1 and n_resamples > 0):
+        raise InvalidSpec(
+            "`level` must be between 0 and 1 and `n_resamples` above zero", f"{level} and {n_resamples}",
+            "an interval", "Use 0.95 and 2000.",
+        )  # fmt: skip
+
+
 def _bootstrap(
     pick: Callable[[Indices], Values],
     n_units: int,
@@ -223,13 +233,7 @@ def _bootstrap(
     method: Method,
 ) -> Interval:
     """`pick` gives the values of the units (jobs, runs) with these numbers."""
-    if not n_units:
-        raise InvalidSpec("there must be runs", "none", "an interval", "Give at least one run.")
-    if not (0 < level < 1 and n_resamples > 0):
-        raise InvalidSpec(
-            "`level` must be between 0 and 1 and `n_resamples` above zero", f"{level} and {n_resamples}",
-            "an interval", "Use 0.95 and 2000.",
-        )  # fmt: skip
+    _check(n_units, level, n_resamples)
     random = np.random.default_rng(seed)
     estimate = statistic(pick(np.arange(n_units)))
     drawn = np.array([statistic(pick(random.integers(n_units, size=n_units))) for _ in range(n_resamples)])

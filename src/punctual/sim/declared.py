@@ -1,6 +1,6 @@
 """Jobs declared as tables `[[job]]`, which can also run live."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,11 +48,11 @@ def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) 
 def without_missing_dependencies(jobs: Sequence[TraceJob]) -> list[TraceJob]:
     """Return the jobs without dependencies on jobs that are not among them."""
     kept = {job.id for job in jobs}
+    return [job if job.spec is None else replace(job, spec=_after(job.spec, kept)) for job in jobs]
 
-    def known(spec: JobSpec) -> JobSpec:
-        return replace(spec, after=tuple(name for name in spec.after if name in kept))
 
-    return [job if job.spec is None else replace(job, spec=known(job.spec)) for job in jobs]
+def _after(spec: JobSpec, kept: Container[str]) -> JobSpec:
+    return replace(spec, after=tuple(name for name in spec.after if name in kept))
 
 
 def _trace_job(job: JobSubmitted, submitted_at: float) -> TraceJob:

@@ -49,7 +49,7 @@ class _Provider:
 class Market:
     """Performs the commands about machines, and makes their pools' courses happen.
 
-    It enters into the queue what returns the events of an instant.
+    Each entry that it makes in the queue is a function, which gets the entry's instant and returns the events then.
 
     Parameters
     ----------

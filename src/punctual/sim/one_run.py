@@ -1,20 +1,16 @@
-"""Run one policy on one seed's jobs, from the scenario to the figures; quote the first job instead."""
+"""Run one policy on one seed's jobs, from the scenario to the figures."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from punctual.core.cluster import Snapshot
 from punctual.core.commands import RejectJob, WarnUser
 from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost, NodeNoticed
-from punctual.core.pools import PoolTable
 from punctual.core.protocols import Message
-from punctual.core.quoting import Quote, quote
-from punctual.core.resources import Resources, largest
-from punctual.daemon.quotes import check_amounts, new_view
 from punctual.history.cluster import ClusterHistory
 from punctual.history.costs import CostHistory
+from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of, recording_of
@@ -154,28 +150,10 @@ def facts_of(history: ClusterHistory, ideal: Ideal) -> dict[str, Any]:
     curves = {"queue": course.n_queued, "granted": course.devices, "capacity": course.devices_capacity}
     return {
         "summary": summary.row(),
-        "curves": {
-            name: {"at": level.at, "mean": level.mean, "until_at": level.until_at} for name, level in curves.items()
-        },
+        "curves": {name: _curve(level) for name, level in curves.items()},
         "plans": asdict(history.gaps()),
     }
 
 
-def quote_first(scenario: Scenario, amounts: Sequence[Resources]) -> Quote:
-    """Return the quote of the scenario's first job, alone on its machines under its first policy; its instants count from 0.
-
-    Raises
-    ------
-    InvalidSpec
-        The job or the machines cannot be made, or an amount is more than one job may have.
-    """
-    job, pools = jobs_of(scenario, scenario.seeds[0])[0], PoolTable()
-    for pool in courses_of(scenario.pool):
-        for at, price_usd_h, n in pool.course:
-            if at <= 0.0:
-                pools.offer(at, pool.spec, price_usd_h, n)
-    check_amounts(amounts, largest([job.spec.ceiling, *(group.capacity() for group in scenario.machines)]))
-    choice = scenario.policies[0]
-    policy = parts.made_as("policies", choice, f"policies.{choice.name}")
-    snapshot = Snapshot.of(0.0, nodes_of(scenario.cluster), [], pools=pools.views())
-    return quote(policy, snapshot, new_view(job.spec, 0.0), amounts)
+def _curve(course: LevelCourse) -> dict[str, Any]:
+    return {"at": course.at, "mean": course.mean, "until_at": course.until_at}

@@ -39,5 +39,5 @@ def made_as(family: str, choice: PlugInChoice, where: str) -> Any:
 
 
 def by_default(family: str, names: Iterable[str | None]) -> dict[str, Any]:
-    """Return plug-ins with their default parameters, by name; a name may be missing."""
+    """Return the plug-ins of these names with their default parameters, by name; None and empty names are left out."""
     return {name: registry.load(family, name)() for name in sorted({name for name in names if name})}

@@ -43,6 +43,7 @@ from punctual.sim.declared import DECLARED
 from punctual.sim.physics import Physics
 from punctual.sim.recording import RECORDED_POLICIES, Recording, is_journal
 from punctual.sim.traces.limits import N_JOBS_MAX, UNPACKED_GIB_MAX
+from punctual.sim.traces.synthetic import FAMILY
 
 #: A list in TOML, a tuple here.
 _A_LIST = Field(strict=False)
@@ -173,11 +174,8 @@ class Scenario(BaseModel):
         keys = dict(given)
         file = _toml_file(keys.get("trace"))
         if file is not None:
-            others = (
-                {key: value for key, value in keys["trace"].items() if key != "file"}
-                if _is_table(keys["trace"])
-                else {}
-            )
+            trace = keys["trace"] if isinstance(keys["trace"], Mapping) else {}
+            others = {key: value for key, value in trace.items() if key != "file"}
             keys = {**keys, "trace": others, "job": tables_in(file)}
         keys |= cluster_keys(keys["cluster"]) if "cluster" in keys else {}
         if keys.get("pool"):
@@ -220,7 +218,7 @@ class Scenario(BaseModel):
         if given.file is not None:
             return given
         generator = given.generator or PlugInChoice(name=DEFAULT_GENERATOR)
-        kind = parts.kind("traces.generators", generator.name)
+        kind = parts.kind(FAMILY, generator.name)
         bound, known = generator.bound_to(kind, "trace.generator"), parameters_of(kind)
         for name, wanted in (("n_jobs", given.jobs), ("load", given.load)):
             if wanted is not None and bound.parameters.get(name, wanted) != wanted:
@@ -349,7 +347,8 @@ def cluster_keys(cluster: Any) -> dict[str, Any]:
     keys = input_file.keys_in(path)
     if "pool" not in keys:
         return {"cluster": cluster_in(path)}
-    return {"cluster": keys.get("cluster", ()), "pool": with_trace_paths(keys["pool"], path.parent)}
+    pools = with_trace_paths(keys["pool"], lambda text: str(path.parent / text))
+    return {"cluster": keys.get("cluster", ()), "pool": pools}
 
 
 def toml_of(keys: Mapping[str, Any]) -> str:
@@ -408,11 +407,8 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
     }
     if isinstance(cluster, str) and cluster.endswith(_TOML):
         chosen["cluster"] = moved(cluster)
-    if isinstance(keys.get("pool"), list):
-        chosen["pool"] = [
-            {**table, "trace": moved(table["trace"])} if _is_table(table) and table.get("trace") else table
-            for table in keys["pool"]
-        ]
+    if "pool" in keys:
+        chosen["pool"] = with_trace_paths(keys["pool"], moved)
     return {**{key: value for key, value in keys.items() if key != "machines"}, **chosen}
 
 
@@ -441,12 +437,8 @@ def _with_recording(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _toml_file(trace: Any) -> Path | None:
     """Return the file of jobs that a trace names; None if it names another kind, or none."""
-    file = trace.get("file") if _is_table(trace) else trace
+    file = trace.get("file") if isinstance(trace, Mapping) else trace
     return Path(file) if isinstance(file, str) and file.endswith(_TOML) and not file.startswith(_GENERATOR) else None
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping)
 
 
 def _known_keys(error: ValidationError) -> list[str]:

@@ -150,7 +150,8 @@ def what_if_apart(run: RunFolder, policy: str, parameters: Mapping[str, Any], li
     try:
         return TypeAdapter(WhatIf).validate_json(process.stdout)
     except ValidationError as error:  # a plug-in has written there too, say
-        raise WhatIfFailed(f"its process gave a wrong answer: {error}") from error
+        complaint = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise WhatIfFailed(f"its process gave a wrong answer: {complaint}") from error
 
 
 # The simulation.
@@ -215,8 +216,7 @@ class _Ticks:
         if timer.kind != "tick":
             return fire_at
         deadline_at = self.deadlines_at.get(timer.job)
-        is_ahead = deadline_at is not None and deadline_at > now
-        span_s = deadline_at - now if is_ahead and deadline_at is not None else now - self.begun_at
+        span_s = deadline_at - now if deadline_at is not None and deadline_at > now else now - self.begun_at
         # Ticks to the deadline, if all were as far apart as the first.
         return max(fire_at, now + span_s / 200)
 
@@ -315,9 +315,8 @@ def _core_s_left(status: JobStatus, view: JobView, at: float) -> float | None:
         left = max(0.0, (status.steps_expected or status.steps_total) - status.steps_done)
         if status.n_attempts <= 1:
             core_s = status.used_core_s / status.steps_done * left
-        elif (
-            status.usage_cores > 0 and status.rate_sps > 0
-        ):  # its steps are of all its processes, its usage is of the last
+        elif status.usage_cores > 0 and status.rate_sps > 0:
+            # Its steps are of all its processes, its usage is of the last.
             core_s = status.usage_cores / status.rate_sps * left
     return core_s if core_s is not None and isfinite(core_s) else None
 

@@ -258,7 +258,7 @@ class World:
             if subject.version != version or self._is_stuck(subject):
                 return []
             return self.lose(at, subject.node.id) if subject.is_up else self.join(at, subject.node)
-        events: list[Event] = subject(at)  # of the market
+        events: list[Event] = subject(at)  # an entry of the market
         return events
 
     def _is_stuck(self, machine: "_NodeState") -> bool:

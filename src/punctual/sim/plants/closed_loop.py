@@ -63,7 +63,7 @@ class WorkUnit(NamedTuple):
 
 
 class Plant(ABC):
-    """A simulated training as an executor, which works unit by unit, and with which the clock goes along.
+    """An executor whose only job is a simulated training, which works unit by unit; the clock calls `work` as time goes on.
 
     Nothing is declared until the first unit, the start-up, is completed. A new pacing line holds at once.
 
