@@ -153,17 +153,17 @@ class UpOptions(RequestBody):
         return options
 
     def words(self) -> Iterator[str]:
-        """Yield those that are not as usual as words of a command line, valid in any folder."""
+        """Yield the service's options that differ from their defaults, as words of a command line for any folder."""
         usual = self.given({})
         for name, value in self:
-            if value != getattr(usual, name):
+            if name not in _SECTIONS["Options"] and value != getattr(usual, name):
                 for each in value if isinstance(value, list) else [value]:
                     yield f"--{name.replace('_', '-')}"
                     if each is not True:
                         yield str(each.absolute() if isinstance(each, Path) else each)
 
 
-#: Options of a host that are called as here.
+#: Options that have the same name in `HostOptions`.
 _OF_HOST = ("actuator", "policy", "engine", "address", "autoscale", "allow_unauthenticated_ray", "jobs_at_once")
 
 
@@ -174,7 +174,7 @@ def up(given: UpOptions) -> None:
     notify.check()
     notify = notify.at_home()
     if given.systemd:
-        write_out(unit(given.model_copy(update={"notify_command": notify.command, "systemd": False})))
+        write_out(unit(given.model_copy(update={"notify_command": notify.command})))
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     notify.hand_on()
