@@ -17,6 +17,7 @@ from punctual.api.http_options import NO_HTTP, HttpOptions, notice_without_http
 from punctual.api.notifier import NotifyOptions
 from punctual.api.server import DEFAULT_ADDRESS
 from punctual.cli._options import JobsAtOnce, policy_names, taking
+from punctual.cli._screens import write_record
 from punctual.cli._streams import write_error, write_line, write_out
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
@@ -30,7 +31,6 @@ from punctual.daemon.restore import sweep
 from punctual.daemon.runs import open_jobs
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.request.job_options import RequestBody
-from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_duration_s
 
 _POLICY = typer.Option(
@@ -248,14 +248,8 @@ def _tell(ready: Ready, *, as_json: bool) -> None:
     has_tokens = any(address.startswith(("http:", "https:")) for address in addresses)
     token_file = str(owner_token_file(service_root())) if has_tokens else None
     if as_json:
-        told = {
-            "type": "service",
-            "pid": ready.pid,
-            "addresses": list(addresses),
-            "token_file": token_file,
-            "taken_over": list(jobs),
-        }
-        write_out(json_text(told) + "\n")
+        told = {"pid": ready.pid, "addresses": list(addresses), "token_file": token_file, "taken_over": list(jobs)}
+        write_record("service", told)
         return
     lines = [
         f"the daemon runs, process {ready.pid}, and listens at {', '.join(addresses)}",
