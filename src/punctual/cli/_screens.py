@@ -328,7 +328,8 @@ class LiveScreen(Screen):
     def _draw(self, line: str) -> "RenderableType | None":
         from rich.console import Group
 
-        from punctual.cli._view import Lanes, panel
+        from punctual.cli._lanes import Lanes
+        from punctual.cli._view import panel
 
         known = [job for job in self._jobs if job.is_known()]
         if not known:
