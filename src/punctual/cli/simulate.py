@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from punctual import registry
-from punctual.cli._errors import EXIT_INTERRUPTED, refused_if_failing
-from punctual.cli._plot import check_can_write
+from punctual.cli._errors import EXIT_INTERRUPTED, check_can_write, refused_if_failing
 from punctual.cli._policy_table import failure_lines, print_policies
 from punctual.cli._recorded import journal_named, period_keys, recorded_fields, recorded_lines
 from punctual.cli._streams import write_json, write_line, write_lines
