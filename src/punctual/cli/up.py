@@ -17,8 +17,7 @@ from punctual.api.http_options import NO_HTTP, HttpOptions, notice_without_http
 from punctual.api.notifier import NotifyOptions
 from punctual.api.server import DEFAULT_ADDRESS
 from punctual.cli._options import JobsAtOnce, policy_names, taking
-from punctual.cli._screens import write_record
-from punctual.cli._streams import write_error, write_line, write_out
+from punctual.cli._streams import write_error, write_line, write_out, write_record
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import counted
