@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from punctual.cli import ps
-from punctual.cli._view import Lanes, fold_ended
+from punctual.cli._lanes import Lanes, fold_ended
 from punctual.core.control import Forecast
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec

@@ -460,7 +460,8 @@ def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service
 def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUNCTUAL_HOME", "/home/a user/runs")
     address = {"listen": "127.0.0.1:80", "tls_key": Path("/key"), "tls_cert": Path("/cert"), "host_name": ["a", "b"]}
-    lines = unit(UpOptions.given({"policy": "fifo", **address})).splitlines()
+    of_command = {"systemd": True, "detach": True, "as_json": True}
+    lines = unit(UpOptions.given({"policy": "fifo", **address, **of_command})).splitlines()
     command = next(line for line in lines if line.startswith("ExecStart="))
     assert command.endswith(
         "-m punctual up --policy fifo --listen 127.0.0.1:80 --tls-cert /cert --tls-key /key --host-name a --host-name b"

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.programs import INLINE, TRACKED, Terminal
 from tests.sim.test_replay import lived
 
-from punctual.cli.simulate import journal_named
+from punctual.cli._recorded import journal_named
 from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec

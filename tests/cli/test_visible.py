@@ -16,8 +16,9 @@ from tests.cli.test_service import Service
 from tests.waiting import wait_until
 
 from punctual.cli._errors import tell_user
+from punctual.cli._lanes import Lanes
 from punctual.cli._streams import print_table, write_error, write_line
-from punctual.cli._view import Lanes, panel
+from punctual.cli._view import panel
 from punctual.client.client import Client
 from punctual.core.commands import StopJob, WarnUser
 from punctual.core.errors import InvalidSpec

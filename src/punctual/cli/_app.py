@@ -33,7 +33,7 @@ _SECTIONS = {
 }
 #: Command -> its module: some share one.
 COMMANDS = {name: name for commands in _SECTIONS.values() for name in commands}
-COMMANDS |= dict.fromkeys(("submit", "attach"), "run") | {"show": "ps", "daemon": "up", "page": "token"}
+COMMANDS |= dict.fromkeys(("submit", "attach"), "run") | {"show": "ps", "daemon": "up"}
 COMMANDS |= dict.fromkeys(("deadline", "set", "pause", "resume", "stop"), "steer")
 COMMANDS |= dict.fromkeys(("policy", "node"), "host")
 

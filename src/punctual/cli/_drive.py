@@ -274,13 +274,11 @@ def _text_of(outcome: Outcome) -> str:
 
 def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> list[str]:
     """Return lines for people about several jobs' ends: their outcomes in numbers, and a line for each."""
-    lines = [
-        _tally([outcome.summary for outcome in outcomes]),
-        *(f"{outcome.job}: {_text_of(outcome)}" for outcome in outcomes),
-    ]
+    tally = _tally([outcome.summary for outcome in outcomes])
+    lines = [f"{outcome.job}: {_text_of(outcome)}" for outcome in outcomes]
     run = outcomes[0].run
     report = f" Report: {drawn}." if drawn is not None else ""
-    return [*lines, f"What they wrote, and the journal: {run.state_dir}.{report}"]
+    return [tally, *lines, f"What they wrote, and the journal: {run.state_dir}.{report}"]
 
 
 def _tally(summaries: Sequence[RunSummary]) -> str:

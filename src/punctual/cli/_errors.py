@@ -1,10 +1,12 @@
 """Users' errors on a terminal: four parts, one to a line."""
 
 import errno
+import os
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from punctual.cli._streams import write_error
 from punctual.cli._words import option_name
@@ -51,6 +53,22 @@ def refused_if_failing(must: str, where: str, remedy: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise InvalidSpec(must, error.strerror or str(error), where, remedy) from error
+
+
+def check_can_write(path: Path, where: str, what: str, kind: str, suffixes: Sequence[str]) -> None:
+    """Raise `InvalidSpec` for a file that could not be written at the end, or whose name has none of `suffixes`.
+
+    `what`, `kind`: what the file is, and what it must be, in the error's words.
+    """
+    folder = path.absolute().parent
+    if path.suffix not in suffixes:
+        remedy = f"Give a name ending in {' or '.join(suffixes)}."
+        raise InvalidSpec(f"{what} must be {kind}", f"a name ending in '{path.suffix}'", where, remedy)
+    if not folder.is_dir():
+        raise InvalidSpec(f"the folder of {what} must exist", f"'{path.parent}'", where, "Make the folder first.")
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        got = f"'{path}', which may not"
+        raise InvalidSpec(f"{what} must be a file that may be written", got, where, "Give another name.")
 
 
 def exit_code_of(error: Exception) -> int:

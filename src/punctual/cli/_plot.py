@@ -1,6 +1,5 @@
 """Plot of a run as a picture. Matplotlib is imported only for drawing."""
 
-import os
 import textwrap
 import warnings
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from punctual.cli._errors import check_can_write
 from punctual.cli._words import visible
 from punctual.core.errors import InvalidSpec
 from punctual.distribution import install_command, missing_modules
@@ -43,19 +43,6 @@ def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> 
             "a picture of a run needs Matplotlib", "an installation without it", where,
             f"Install it (`{install_command('report')}`), or give a name ending in .html.",
         )  # fmt: skip
-
-
-def check_can_write(path: Path, where: str, what: str, kind: str, suffixes: Sequence[str]) -> None:
-    """Raise `InvalidSpec` for a file that could not be written at the end, or whose name has none of `suffixes`."""
-    folder = path.absolute().parent
-    if path.suffix not in suffixes:
-        remedy = f"Give a name ending in {' or '.join(suffixes)}."
-        raise InvalidSpec(f"{what} must be {kind}", f"a name ending in '{path.suffix}'", where, remedy)
-    if not folder.is_dir():
-        raise InvalidSpec(f"the folder of {what} must exist", f"'{path.parent}'", where, "Make the folder first.")
-    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        got = f"'{path}', which may not"
-        raise InvalidSpec(f"{what} must be a file that may be written", got, where, "Give another name.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Displays of a run: a live view on a terminal, plain lines elsewhere, JSON lines for machines."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
-from punctual.cli._streams import LastingOutput, write_error, write_out
+from punctual.cli._streams import LastingOutput, write_error, write_record
 from punctual.cli._words import against_deadline, clock, holding, span, steps, visible
 from punctual.core.commands import RejectJob, StopJob, WarnUser
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobStarted, ProgressReported, SteeringResumed
@@ -20,7 +20,6 @@ from punctual.daemon.status_reader import measured, standing
 from punctual.executors.local.output import write_through
 from punctual.history.user_requests import user_request
 from punctual.request.deadlines import Now
-from punctual.request.json_text import json_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -180,11 +179,6 @@ class Lines:
         return f"landed {against_deadline(status.unit_at - status.deadline_at)}"
 
 
-def write_record(kind: str, fields: Mapping[str, Any]) -> None:
-    """Write one object; `type` comes first, so that lines can be told apart at a glance."""
-    write_out(json_text({"type": kind, **fields}) + "\n")
-
-
 class JsonLines:
     """Writes an object for each message a machine may follow; `elapsed_s` counts from the start of the command."""
 
@@ -229,7 +223,7 @@ class Screen(Protocol):
         """Begin to show `jobs`; without any, go on after `close`."""
 
     def close(self) -> None:
-        """Stop showing the jobs, and restore the terminal; most displays have not changed it."""
+        """Stop showing the jobs, and restore the terminal."""
 
     def say(self, line: str, *, always: bool = False) -> None:
         """Show people a message that is not about the job itself; `always`: also with `--json` or `--quiet`."""
@@ -328,7 +322,8 @@ class LiveScreen(Screen):
     def _draw(self, line: str) -> "RenderableType | None":
         from rich.console import Group
 
-        from punctual.cli._view import Lanes, panel
+        from punctual.cli._lanes import Lanes
+        from punctual.cli._view import panel
 
         known = [job for job in self._jobs if job.is_known()]
         if not known:

@@ -2,7 +2,7 @@
 
 import codecs
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
 from typing import Any, TextIO
 
@@ -15,7 +15,7 @@ from punctual.request.json_text import json_text
 
 __all__ = [
     "LastingOutput", "print_table", "table_lines", "write_answer", "write_error", "write_json", "write_line", "write_lines",
-    "write_out",
+    "write_out", "write_record",
 ]  # fmt: skip
 
 #: Characters of ours, and ASCII for a terminal that does not have them.
@@ -63,6 +63,11 @@ def write_json(value: Any, *, indent: int | None = None) -> None:
 def write_answer(value: Any, *lines: str, as_json: bool) -> None:
     """Write `value` as one JSON object, or `lines`."""
     write_lines([json_text(value)] if as_json else lines)
+
+
+def write_record(kind: str, fields: Mapping[str, Any]) -> None:
+    """Write one object; `type` comes first, so that lines can be told apart at a glance."""
+    write_out(json_text({"type": kind, **fields}) + "\n")
 
 
 def _encodable(text: str, stream: TextIO) -> str:

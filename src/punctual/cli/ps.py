@@ -123,7 +123,7 @@ def screen(
     """Draw what fits on the screen: figures, lanes, and what is to be said of hosts and nodes."""
     from rich.text import Text
 
-    from punctual.cli._view import Lanes, fold_ended
+    from punctual.cli._lanes import Lanes, fold_ended
 
     all_rows, width = [*rows, *ended], console.width
     shown, n_folded = (all_rows, 0) if unfolds else fold_ended(all_rows)

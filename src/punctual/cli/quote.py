@@ -12,7 +12,7 @@ from pydantic import Field
 from punctual.cli._options import taking
 from punctual.cli._streams import write_answer
 from punctual.cli._words import clock, cores, holding, option_name, span
-from punctual.cli.run import TOLD
+from punctual.cli.run import OPTIONS
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
 from punctual.daemon.control_client import capacity_for_jobs, quote_job, quote_new
@@ -33,7 +33,7 @@ _LOCK_S_MAX = 20.0
 
 
 class QuoteOptions(JobOptions):
-    """Options of `punctual quote`: those of a job, and its own. The words are a job's name, or a program."""
+    """Options of `punctual quote`: those of a job, and its own; `program` may be the name of a running job instead."""
 
     at: list[str] = Field(default_factory=list)
     cluster: str | None = None
@@ -44,7 +44,7 @@ class QuoteOptions(JobOptions):
 _OF_PROGRAM = ("work", "like", "cores", "workers", "gpus", "cores_per_worker", "steps", "budget_usd")
 _SECTIONS = {
     "Of a program": {
-        **{name: TOLD[name] for name in _OF_PROGRAM},
+        **{name: OPTIONS[name] for name in _OF_PROGRAM},
         "like": typer.Option(metavar="JOB", help="Take the work from this earlier job. [default: of the same program]"),
         "budget_usd": typer.Option("--budget", metavar="USD", help="Tell the deadline that so many dollars buy."),
     },

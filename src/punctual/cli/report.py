@@ -12,7 +12,6 @@ import typer
 from punctual.cli import _plot
 from punctual.cli._errors import refused_if_failing
 from punctual.cli._options import AnyJob
-from punctual.cli._plot import check_can_plot
 from punctual.cli._streams import write_json, write_line
 from punctual.cli._words import cost, span, steps
 from punctual.core.ids import JobId
@@ -198,7 +197,7 @@ def report(
 ) -> None:
     """Summarise a run and plot it."""
     if out is not None:
-        check_can_plot(out, "--out")
+        _plot.check_can_plot(out, "--out")
     target = job_to_tell_of(job)
     messages, name = messages_of(target.run, [target.job], with_others=True), target.job
     if job is None:

@@ -116,8 +116,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
     },
     "Program": {"program": typer.Argument(metavar="-- PROGRAM [ARGS]...", show_default=False)},
 }
-#: The same without the sections.
-TOLD: dict[str, Any] = {name: option for options in SECTIONS.values() for name, option in options.items()}
+#: Each option of `SECTIONS`, by the name of its field.
+OPTIONS: dict[str, Any] = {name: option for options in SECTIONS.values() for name, option in options.items()}
 
 
 class StartOptions(JobOptions):
@@ -275,7 +275,7 @@ _SECTIONS = {
         "no_start": typer.Option("--no-start", help="Do not start a daemon where none runs: end with an error."),
         "wait": typer.Option("--wait", help="Follow the jobs to their ends, as `punctual run` does."),
     },
-    "Only with --wait": {name: TOLD[name] for name in _ONLY_WAITING},
+    "Only with --wait": {name: OPTIONS[name] for name in _ONLY_WAITING},
 }
 
 

@@ -1,6 +1,5 @@
-"""`punctual token`: tokens for the service's HTTP API; `punctual page`: the link to its page, with the owner's token."""
+"""`punctual token`: tokens for the service's HTTP API."""
 
-import webbrowser
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -10,19 +9,15 @@ import typer
 
 from punctual.api.database import ServiceDatabase
 from punctual.api.tokens import ROLES, Token, Tokens
-from punctual.cli._help import examples, show_commands
+from punctual.cli._help import show_commands
 from punctual.cli._streams import print_table, write_answer, write_json
-from punctual.core.errors import InvalidSpec
-from punctual.daemon.control_client import page_of
 from punctual.daemon.paths import service_root
-from punctual.daemon.sharing import daemon_run
 from punctual.request.quantities import parse_duration_s
 
 token = typer.Typer(
     help="Make, list and revoke tokens of the service's HTTP API.", invoke_without_command=True, callback=show_commands
 )
 
-EXAMPLES = {"page": examples("punctual page", "punctual page --open", "punctual page --job train-3f2a")}
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _COLUMNS = ("NAME", "ROLE", "MADE", "EXPIRES")
 
@@ -90,25 +85,3 @@ def _row(known: Token) -> tuple[str, str, str, str]:
 
 def _wall(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC).astimezone()
-
-
-def page(
-    job: Annotated[str | None, typer.Option(metavar="JOB", help="Show this job. [default: all jobs]")] = None,
-    opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser, too.")] = False,
-    as_json: _AsJson = False,
-) -> None:
-    """Print the link to the daemon's page; whoever has the link may do all that you may."""
-    run = daemon_run()
-    if run is None:
-        raise InvalidSpec(
-            "a daemon must run, which has the page", "none", "`punctual page`", "Start one with `punctual up`."
-        )
-    url = page_of(run, job)
-    write_answer({"url": url}, url, as_json=as_json)
-    if opens and not webbrowser.open(url):
-        raise InvalidSpec(
-            "a browser must be there to open the page",
-            "none that can be started",
-            "`--open`",
-            "Copy the link into a browser.",
-        )

@@ -17,7 +17,7 @@ from punctual.api.http_options import NO_HTTP, HttpOptions, notice_without_http
 from punctual.api.notifier import NotifyOptions
 from punctual.api.server import DEFAULT_ADDRESS
 from punctual.cli._options import JobsAtOnce, policy_names, taking
-from punctual.cli._streams import write_error, write_line, write_out
+from punctual.cli._streams import write_error, write_line, write_out, write_record
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import counted
@@ -30,7 +30,6 @@ from punctual.daemon.restore import sweep
 from punctual.daemon.runs import open_jobs
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.request.job_options import RequestBody
-from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_duration_s
 
 _POLICY = typer.Option(
@@ -153,17 +152,17 @@ class UpOptions(RequestBody):
         return options
 
     def words(self) -> Iterator[str]:
-        """Yield those that are not as usual as words of a command line, valid in any folder."""
+        """Yield the service's options that differ from their defaults, as words of a command line for any folder."""
         usual = self.given({})
         for name, value in self:
-            if value != getattr(usual, name):
+            if name not in _SECTIONS["Options"] and value != getattr(usual, name):
                 for each in value if isinstance(value, list) else [value]:
                     yield f"--{name.replace('_', '-')}"
                     if each is not True:
                         yield str(each.absolute() if isinstance(each, Path) else each)
 
 
-#: Options of a host that are called as here.
+#: Options that have the same name in `HostOptions`.
 _OF_HOST = ("actuator", "policy", "engine", "address", "autoscale", "allow_unauthenticated_ray", "jobs_at_once")
 
 
@@ -174,7 +173,7 @@ def up(given: UpOptions) -> None:
     notify.check()
     notify = notify.at_home()
     if given.systemd:
-        write_out(unit(given.model_copy(update={"notify_command": notify.command, "systemd": False})))
+        write_out(unit(given.model_copy(update={"notify_command": notify.command})))
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     notify.hand_on()
@@ -248,14 +247,8 @@ def _tell(ready: Ready, *, as_json: bool) -> None:
     has_tokens = any(address.startswith(("http:", "https:")) for address in addresses)
     token_file = str(owner_token_file(service_root())) if has_tokens else None
     if as_json:
-        told = {
-            "type": "service",
-            "pid": ready.pid,
-            "addresses": list(addresses),
-            "token_file": token_file,
-            "taken_over": list(jobs),
-        }
-        write_out(json_text(told) + "\n")
+        told = {"pid": ready.pid, "addresses": list(addresses), "token_file": token_file, "taken_over": list(jobs)}
+        write_record("service", told)
         return
     lines = [
         f"the daemon runs, process {ready.pid}, and listens at {', '.join(addresses)}",

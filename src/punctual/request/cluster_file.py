@@ -102,14 +102,18 @@ def read_cluster(path: Path) -> tuple[NodeGroup, ...]:
 
 
 def groups_of(cluster: Any, where: str) -> tuple[NodeGroup, ...]:
-    """Make groups of nodes from values; raises `InvalidSpec` if they are none."""
+    """Make groups of nodes from values; raises `InvalidSpec` about the first mistake in them."""
     groups = Annotated[tuple[NodeGroup, ...], Field(strict=False, min_length=1)]
-    made: tuple[NodeGroup, ...] = _made_of(groups, parsed_cluster(cluster), "cluster", NodeGroup, where)
-    return checked_size(made)
+    return checked_size(_made_of(groups, parsed_cluster(cluster), "cluster", NodeGroup, where))
 
 
 def _made_of(kind: Any, given: Any, key: str, section: type[BaseModel], where: str) -> Any:
-    """Make something of what a file has under `key`, of which `section` has the fields; `where`: the file."""
+    """Make an object of type `kind` from the values `given`; raises `InvalidSpec` about the first mistake in them.
+
+    * `key`: key of the values in their file.
+    * `section`: type whose fields are the known keys below it.
+    * `where`: the file.
+    """
     try:
         return TypeAdapter(kind).validate_python(given)
     except ValidationError as error:
@@ -283,10 +287,9 @@ def read_pools(path: Path) -> tuple[tuple[PoolSection, ...], MachinesSection | N
 
 
 def pools_of(tables: Any, where: str) -> tuple[PoolSection, ...]:
-    """Make pools from values; raises `InvalidSpec` about all mistakes in them."""
+    """Make pools from values; raises `InvalidSpec` about the first mistake in them."""
     pools = Annotated[tuple[PoolSection, ...], Field(strict=False)]
-    made: tuple[PoolSection, ...] = _made_of(pools, tables, "pool", PoolSection, where)
-    return checked_names(made)
+    return checked_names(_made_of(pools, tables, "pool", PoolSection, where))
 
 
 def checked_names(pools: tuple[PoolSection, ...]) -> tuple[PoolSection, ...]:

@@ -172,7 +172,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def _of(*kinds: type) -> Callable[[Any], Any]:
-    """Return what takes a value of these kinds as it is."""
+    """Return a reader of values of these types: it returns one unchanged, and raises `TypeError` for any other value."""
 
     def read(value: Any) -> Any:
         if type(value) not in kinds:

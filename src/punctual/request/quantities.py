@@ -62,7 +62,7 @@ HORIZON_S = 3650 * DAY_S
 _TEXT_LENGTH_MAX = 64
 
 _DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h`, `1:30:00` or `2-12:00:00`."
-#: What is read, and how to write it.
+#: For errors about an amount: what it is of, and how to write one.
 _OF_CORES = ("a number of cores", "Write for example `2`, `0.5 cores` or the range `0.1..2`.")
 _OF_MEMORY = ("an amount of memory", "Write for example `4GiB`, `512M` or the range `4G..16G`.")
 _SHARE_REMEDY = "Write `0.1%` or `0.001`."
