@@ -13,10 +13,11 @@ from punctual.core.errors import InvalidSpec, InvariantBroken
 from punctual.core.events import LossReported, ProgressReported
 from punctual.core.job import MARGIN_FRAC, JobSpec
 from punctual.core.loss import LossCurve
+from punctual.core.outbox import Outbox
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources, largest
-from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob, SpeedSample, new_story
+from punctual.core.scheduled_job import Periods, ScheduledJob, SpeedSample, new_story
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.speed import RateCurve, SeenRate
 

@@ -29,6 +29,7 @@ from punctual.core.job import JobSpec, JobView, stop_code
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, folds_in, found_again
 from punctual.core.node_table import NodeTable
+from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
 from punctual.core.planning import Changes, Planning
 from punctual.core.plug_ins import Failure, PlugIns, Quarantine, Source
@@ -36,11 +37,12 @@ from punctual.core.pools import SPENT, TOO_DEAR, HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
-from punctual.core.scheduled_job import JobTable, Outbox, Periods, ScheduledJob, duplicate
+from punctual.core.retry import after_refusal, fault_of_retry, retry_reason
+from punctual.core.scheduled_job import JobTable, Periods, ScheduledJob, duplicate
 from punctual.core.snapshot_cache import MemoryUse, SnapshotCache
 from punctual.core.targets import Targets
 from punctual.core.units import span
-from punctual.core.watch import Watch, after_refusal, fault_of_retry, retry_reason
+from punctual.core.watch import Watch
 
 __all__ = ["Periods", "Scheduler"]
 
