@@ -343,7 +343,7 @@ def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox:
             reason = _waits_for_memory(view.spec, needed_bytes, free_bytes)
         else:
             continue
-        kind = " ".join([reason.code, *reason.facts])
+        kind = " ".join([reason.code, *reason.facts])  # reasons of one kind have the same facts, with other numbers
         if kind not in job.told:
             job.told |= {kind}
             outbox.warn(snapshot.at, job, reason)

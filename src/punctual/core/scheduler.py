@@ -105,7 +105,7 @@ class Scheduler:
         self._derive()
 
     def _derive(self) -> None:
-        """Make what works on the state's parts."""
+        """Make the objects that work on the state and hold parts of it; `load` makes them again."""
         self._active = self._jobs.active
         self._memory = MemoryUse(self._active)
         self._cache = SnapshotCache(self._planned, self._shown, self._memory)
@@ -207,11 +207,11 @@ class Scheduler:
         self._ledger.validate()
         self._jobs.validate(self._ledger.granted)
 
-    #: The parts of the state that are kept as they are.
+    #: The parts of the state that are dumped as they are.
     _KEPT = ("_ledger", "_planned", "_nodes", "_pools", "_bill", "_planning", "_carry")
 
     def dump(self) -> object:
-        """Return the state, with the states of plug-ins, as plain values; serialise it before the next event."""
+        """Return the state, with the states of plug-ins, but without these; serialise it before the next event changes it."""
         kept = {name: getattr(self, name) for name in self._KEPT}
         return kept, self._jobs.without_plug_ins(), self._cache.dump(), self._targets.unsettled()
 
@@ -219,7 +219,7 @@ class Scheduler:
         """Continue from a state of `dump`; the scheduler must be new, and made with the same arguments.
 
         Timers are no part of the state: `SteeringResumed` sets them again. A job whose plug-in is not there any more
-        goes on without it, and the next event warns of that.
+        goes on without it, and `SteeringResumed` warns of that.
         """
         kept, self._jobs, shown, unsettled = state
         for name in self._KEPT:

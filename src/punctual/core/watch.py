@@ -114,7 +114,7 @@ class Watch:
         """Report the deadline's feasibility after a tick; stop the job if it must be done by then and will not be."""
         if job.stop_cause is not None:
             return
-        if not _may_be_leaving(job) and (change := change_of_feasibility(job, forecast)) is not None:
+        if not _may_be_leaving(job) and (change := _change_of_feasibility(job, forecast)) is not None:
             self._outbox.warn(at, job, change)
         if _is_due_to_stop(job, at, forecast):
             job.stop_cause = LATE
@@ -303,7 +303,7 @@ def lateness_text(forecast: Forecast, deadline_s: float) -> str:
     return f"the deadline cannot be met: at full speed the job lands {span(late_s)} after it"
 
 
-def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
+def _change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
     """Return a warning that the deadline has become infeasible or feasible again; None without a change."""
     if forecast is None or forecast.feasible == job.feasible:
         return None
