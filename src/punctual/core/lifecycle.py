@@ -1,7 +1,7 @@
 """Transitions of a job's state, decided here for the scheduler and for all who follow its messages."""
 
+import re
 from collections.abc import Callable, Mapping
-from re import sub
 from typing import Any
 
 from punctual.core import commands, events
@@ -48,7 +48,7 @@ def folds_in(methods: Mapping[str, Any]) -> dict[type, Callable[..., Any]]:
 
     Raises `KeyError`: a method's name begins so, but there is no such kind.
     """
-    kinds = {"_fold" + sub("([A-Z])", r"_\1", name).lower(): kind for name, kind in KINDS.items()}
+    kinds = {"_fold" + re.sub("([A-Z])", r"_\1", name).lower(): kind for name, kind in KINDS.items()}
     return {kinds[name]: method for name, method in methods.items() if name.startswith("_fold_")}
 
 
