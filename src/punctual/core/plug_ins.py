@@ -181,7 +181,7 @@ def ceiling_of(spec: JobSpec, node_sizes: Mapping[Resources, int]) -> Resources:
     if worker is not None and spec.server is None:
         n_workers = sum(n_nodes * capacity.n_times(worker) for capacity, n_nodes in node_sizes.items())
         return spec.ceiling.at_most(worker * n_workers).at_least(spec.floor)
-    return spec.ceiling.at_most(largest(tuple(node_sizes))).at_least(spec.floor)
+    return spec.ceiling.at_most(largest(node_sizes)).at_least(spec.floor)
 
 
 def _reading(job: ScheduledJob, at: float, ceiling: Resources) -> Reading:

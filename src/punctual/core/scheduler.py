@@ -448,7 +448,7 @@ class Scheduler:
             if is_new:  # else only its end is another one
                 reason = Reason("node-noticed", f"{text}: the job leaves it before", {"left_s": left_s})
                 self._outbox.warn(event.at, job, reason, node)
-            # Otherwise its workers elsewhere go on.
+            # One that has a target has workers on other nodes, which go on.
             if job.may_work_on or (is_new and not job.target and job.stop_cause is None):
                 self._watch.expect_to_leave(job, event.at, event.ends_at)
                 self._leave(job, event.at)
