@@ -13,7 +13,8 @@ from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.daemon import paths
 from punctual.daemon.run_folder import RunFolder, create_run
-from punctual.history.run import RunSummary, Shortfall, summarize
+from punctual.history.run import RunSummary, summarize
+from punctual.history.shortfall import Shortfall
 
 SHORTFALL = Shortfall(duration_s=7.0, used_cores=0.4, granted_cores=1.0)
 

@@ -2,7 +2,7 @@
 
 from punctual.core.events import ProgressReported
 from punctual.core.ids import JobId
-from punctual.history.run import Shortfall, shortfall
+from punctual.history.shortfall import Shortfall, shortfall
 
 
 def readings(*rates: float, steps_from: int = 1) -> list[ProgressReported]:

@@ -19,7 +19,8 @@ from punctual.core.protocols import Message
 from punctual.core.units import counted, format_bytes
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import job_to_tell_of, messages_of, now_of
-from punctual.history.run import RunSummary, Shortfall, history_of, series, smooth_usage, summarize
+from punctual.history.run import RunSummary, history_of, series, smooth_usage, summarize
+from punctual.history.shortfall import Shortfall
 
 
 def paragraph(summary: RunSummary) -> str:

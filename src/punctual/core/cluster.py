@@ -52,9 +52,9 @@ class Snapshot:
     Attributes
     ----------
     at
-        Instant of the picture, seconds.
+        Instant of the snapshot, seconds.
     revision
-        Number of the picture; a plan made from it carries the same number.
+        Number of the snapshot; a plan made from it carries the same number.
     nodes
         Nodes in order of their ids.
     holding

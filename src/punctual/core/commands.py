@@ -18,7 +18,7 @@ from punctual.core.reason import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Message):
-    """A wish."""
+    """Something that the scheduler wants to be done."""
 
 
 @fast_init

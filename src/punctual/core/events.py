@@ -24,7 +24,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(Message):
-    """A fact."""
+    """A fact that the scheduler is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,7 +228,7 @@ class JobSpec:
             self._refuse(must, f"{self.floor} to {self.ceiling}", remedy)
 
     def with_memory(self, memory_bytes: int) -> "JobSpec":
-        """Return the same job, asking for `n_bytes` of memory, for each worker if it has workers."""
+        """Return the same job, asking for `memory_bytes` of memory, for each worker if it has workers."""
         n_least = n_most = 1
         worker, unit = self.worker, self.unit
         if worker is not None and unit is not None:

@@ -1,7 +1,7 @@
 """Transitions of a job's state, decided here for the scheduler and for all who follow its messages."""
 
+import re
 from collections.abc import Callable, Mapping
-from re import sub
 from typing import Any
 
 from punctual.core import commands, events
@@ -44,9 +44,12 @@ def found_again(state: JobState, granted: Allocation) -> JobState:
 
 
 def folds_in(methods: Mapping[str, Any]) -> dict[type, Callable[..., Any]]:
-    """Return the methods that fold messages, by kind of message: that for `JobStarted` is named `_fold_job_started`."""
-    named = {kind: "_fold" + sub("([A-Z])", r"_\1", name).lower() for name, kind in KINDS.items()}
-    return {kind: methods[name] for kind, name in named.items() if name in methods}
+    """Return the methods that fold messages, by kind of message: that for `JobStarted` is named `_fold_job_started`.
+
+    Raises `KeyError`: a method's name begins so, but there is no such kind.
+    """
+    kinds = {"_fold" + re.sub("([A-Z])", r"_\1", name).lower(): kind for name, kind in KINDS.items()}
+    return {kinds[name]: method for name, method in methods.items() if name.startswith("_fold_")}
 
 
 def about(message: events.Message) -> JobId | None:

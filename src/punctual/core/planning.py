@@ -16,10 +16,11 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, awaits_promise
 from punctual.core.ledger import Bookings
+from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources, total
-from punctual.core.scheduled_job import Outbox, ScheduledJob
+from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.units import format_bytes, span
 
 #: Shortest time from a plan to the next one that it causes, in seconds.
@@ -342,7 +343,7 @@ def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox:
             reason = _waits_for_memory(view.spec, needed_bytes, free_bytes)
         else:
             continue
-        kind = " ".join([reason.code, *reason.facts])
+        kind = " ".join([reason.code, *reason.facts])  # reasons of one kind have the same facts, with other numbers
         if kind not in job.told:
             job.told |= {kind}
             outbox.warn(snapshot.at, job, reason)

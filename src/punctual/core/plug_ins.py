@@ -13,10 +13,11 @@ from punctual.core.errors import InvalidSpec, InvariantBroken
 from punctual.core.events import LossReported, ProgressReported
 from punctual.core.job import MARGIN_FRAC, JobSpec
 from punctual.core.loss import LossCurve
+from punctual.core.outbox import Outbox
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources, largest
-from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob, SpeedSample, new_story
+from punctual.core.scheduled_job import Periods, ScheduledJob, SpeedSample, new_story
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.speed import RateCurve, SeenRate
 
@@ -180,7 +181,7 @@ def ceiling_of(spec: JobSpec, node_sizes: Mapping[Resources, int]) -> Resources:
     if worker is not None and spec.server is None:
         n_workers = sum(n_nodes * capacity.n_times(worker) for capacity, n_nodes in node_sizes.items())
         return spec.ceiling.at_most(worker * n_workers).at_least(spec.floor)
-    return spec.ceiling.at_most(largest(tuple(node_sizes))).at_least(spec.floor)
+    return spec.ceiling.at_most(largest(node_sizes)).at_least(spec.floor)
 
 
 def _reading(job: ScheduledJob, at: float, ceiling: Resources) -> Reading:

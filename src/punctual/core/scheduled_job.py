@@ -1,4 +1,4 @@
-"""The scheduler's record of a job, the table of all (those that have not ended, the last ones that have), and their commands."""
+"""The scheduler's record of a job, and the table of all: those that have not ended, and the last ones that have."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -7,12 +7,11 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from punctual.core.commands import Command, SetTimer, WarnUser
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.errors import InvariantBroken
 from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported, StopRequested
 from punctual.core.fast_init import fast_init, unchecked_constructor
-from punctual.core.ids import JobId, NodeId, Timer, TimerKind
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import ENDED, Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.lifecycle import end_state
 from punctual.core.loss import LossCurve
@@ -627,34 +626,6 @@ class JobTable:
         """Return a copy of the table whose records have no plug-ins."""
         active = {name: job.without_plug_ins() for name, job in self.active.items()}
         return replace(self, active=active, _jobs={**self._jobs, **active})
-
-
-class Outbox:
-    """Collects the commands that an event causes, in order; each is also noted in the story of its job."""
-
-    def __init__(self) -> None:
-        self._commands: list[Command] = []
-
-    def take(self) -> list[Command]:
-        """Return the commands since the last call."""
-        commands, self._commands = self._commands, []
-        return commands
-
-    def put(self, command: Command, job: ScheduledJob | None) -> None:
-        """Add a command; `job`: the job it concerns, None for all jobs or none."""
-        self._commands.append(command)
-        if job is not None:
-            job.tell(command)
-
-    def warn(self, at: float, job: ScheduledJob | None, reason: Reason, node: NodeId | None = None) -> None:
-        """Warn the user of `job`, or of all jobs; `node`: the node that the warning concerns."""
-        self.put(WarnUser(at=at, job=None if job is None else job.spec.id, reason=reason, node=node), job)
-
-    def set_timer(self, at: float, kind: TimerKind, job: ScheduledJob | None, after_s: float) -> None:
-        """Set a timer of `job`, or of the whole cluster; no timer for an infinite time."""
-        if after_s < inf:
-            timer = Timer(kind) if job is None else Timer(kind, job.spec.id)
-            self.put(SetTimer(at=at, timer=timer, fire_at=at + after_s), job)
 
 
 def duplicate(job: JobId) -> Reason:

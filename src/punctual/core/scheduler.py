@@ -29,6 +29,7 @@ from punctual.core.job import JobSpec, JobView, stop_code
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, folds_in, found_again
 from punctual.core.node_table import NodeTable
+from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
 from punctual.core.planning import Changes, Planning
 from punctual.core.plug_ins import Failure, PlugIns, Quarantine, Source
@@ -36,11 +37,12 @@ from punctual.core.pools import SPENT, TOO_DEAR, HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
-from punctual.core.scheduled_job import JobTable, Outbox, Periods, ScheduledJob, duplicate
+from punctual.core.retry import after_refusal, fault_of_retry, retry_reason
+from punctual.core.scheduled_job import JobTable, Periods, ScheduledJob, duplicate
 from punctual.core.snapshot_cache import MemoryUse, SnapshotCache
 from punctual.core.targets import Targets
 from punctual.core.units import span
-from punctual.core.watch import Watch, after_refusal, fault_of_retry, retry_reason
+from punctual.core.watch import Watch
 
 __all__ = ["Periods", "Scheduler"]
 
@@ -103,7 +105,7 @@ class Scheduler:
         self._derive()
 
     def _derive(self) -> None:
-        """Make what works on the state's parts."""
+        """Make the objects that work on the state and hold parts of it; `load` makes them again."""
         self._active = self._jobs.active
         self._memory = MemoryUse(self._active)
         self._cache = SnapshotCache(self._planned, self._shown, self._memory)
@@ -205,11 +207,11 @@ class Scheduler:
         self._ledger.validate()
         self._jobs.validate(self._ledger.granted)
 
-    #: The parts of the state that are kept as they are.
+    #: The parts of the state that are dumped as they are.
     _KEPT = ("_ledger", "_planned", "_nodes", "_pools", "_bill", "_planning", "_carry")
 
     def dump(self) -> object:
-        """Return the state, with the states of plug-ins, as plain values; serialise it before the next event."""
+        """Return the state, with the states of plug-ins, but without these; serialise it before the next event changes it."""
         kept = {name: getattr(self, name) for name in self._KEPT}
         return kept, self._jobs.without_plug_ins(), self._cache.dump(), self._targets.unsettled()
 
@@ -217,7 +219,7 @@ class Scheduler:
         """Continue from a state of `dump`; the scheduler must be new, and made with the same arguments.
 
         Timers are no part of the state: `SteeringResumed` sets them again. A job whose plug-in is not there any more
-        goes on without it, and the next event warns of that.
+        goes on without it, and `SteeringResumed` warns of that.
         """
         kept, self._jobs, shown, unsettled = state
         for name in self._KEPT:
@@ -446,7 +448,7 @@ class Scheduler:
             if is_new:  # else only its end is another one
                 reason = Reason("node-noticed", f"{text}: the job leaves it before", {"left_s": left_s})
                 self._outbox.warn(event.at, job, reason, node)
-            # Otherwise its workers elsewhere go on.
+            # One that has a target has workers on other nodes, which go on.
             if job.may_work_on or (is_new and not job.target and job.stop_cause is None):
                 self._watch.expect_to_leave(job, event.at, event.ends_at)
                 self._leave(job, event.at)

@@ -426,7 +426,7 @@ class StatusBoard:
         return dict(self._warnings)
 
     def dump(self) -> object:
-        """Return the state as plain values; serialise it before the next `fold`."""
+        """Return the state; serialise it before the next `fold` changes it."""
         return (self._entries, self._ended, self._nodes, self._warnings, self.policy)
 
     def load(self, state: object) -> None:

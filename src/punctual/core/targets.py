@@ -9,9 +9,10 @@ from punctual.core.control import PacingLine
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, stop_code
 from punctual.core.ledger import Bookings, Ledger
+from punctual.core.outbox import Outbox
 from punctual.core.planning import fault_of_grant
 from punctual.core.resources import NOTHING, Resources
-from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob
+from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 
 

@@ -173,7 +173,7 @@ class ClusterHistory:
 
     # Folds.
 
-    def _fold_of_job(self, message: Message) -> None:
+    def _take_of_job(self, message: Message) -> None:
         if self._segments is not None and isinstance(message, LaunchJob | ResizeJob | RejectJob):
             self.decisions.append(decision_of(message, self._gap_frac))
         id = about(message)
@@ -240,10 +240,10 @@ class ClusterHistory:
 
     def _fold_warn_user(self, command: WarnUser) -> None:
         self._n_plans_refused += command.reason.code == "plan-refused"
-        self._fold_of_job(command)
+        self._take_of_job(command)
 
     _FOLDS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {
-        **dict.fromkeys(JobHistory.KINDS, _fold_of_job),
+        **dict.fromkeys(JobHistory.KINDS, _take_of_job),
         **folds_in(vars()),
     }
 

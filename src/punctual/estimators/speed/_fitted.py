@@ -28,7 +28,10 @@ class ModelTerms:
 
 @dataclass(frozen=True, slots=True)
 class FittedState:
-    """A fitted model's state of a job. The fit follows from the points, so equality ignores it; None: they admit none."""
+    """A fitted model's state of a job. The fit follows from the points, so equality ignores it.
+
+    `fit` None: there are no points, or they admit no fit.
+    """
 
     basis: ModelTerms
     points: tuple[Point, ...] = ()
