@@ -17,7 +17,7 @@ from tests.api.live_service import LiveService, live_service, program
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual import registry
-from punctual.api.job_routes import quote_answer
+from punctual.api.quote_routes import quote_answer
 from punctual.client.client import Client, ServiceFailed
 from punctual.core.codec import decode_fields
 from punctual.core.events import (
