@@ -94,7 +94,7 @@ def test_behind_the_last_message_is_from_now_on(service: LiveService, headers: d
 
 def test_events_of_a_job_that_there_is_not_are_refused(service: LiveService) -> None:
     for job in ["nosuch", "", "%00"]:
-        assert service.caller.get(f"/events?job={job}").status == 404
+        assert service.caller.get(f"/events?job={job}").status == 404, job
 
 
 def test_streams_end_with_the_service() -> None:

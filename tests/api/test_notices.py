@@ -19,7 +19,8 @@ from tests.forked_python import ForkedPython
 from tests.waiting import wait_until
 
 from punctual.api.database import ServiceDatabase
-from punctual.api.notifier import NoticeFilter, NoticeKind, Notifier, NotifyOptions, notice_kind
+from punctual.api.notices import NoticeFilter, NoticeKind, notice_kind
+from punctual.api.notifier import Notifier, NotifyOptions
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus

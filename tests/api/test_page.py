@@ -47,7 +47,7 @@ def test_what_the_page_loads_comes_from_its_service_alone(service: LiveService) 
 
 def test_the_page_is_refused_to_pages_of_other_sites(service: LiveService) -> None:
     for headers in [{"Host": "elsewhere.example"}, {"Origin": "http://elsewhere.example"}]:
-        assert answer(service, "GET", "/", **headers)[0] == 403
+        assert answer(service, "GET", "/", **headers)[0] == 403, headers
 
 
 def test_the_page_is_small(service: LiveService) -> None:

@@ -17,7 +17,7 @@ from tests.api.live_service import LiveService, live_service, program
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual import registry
-from punctual.api.job_routes import quote_answer
+from punctual.api.quote_routes import quote_answer
 from punctual.client.client import Client, ServiceFailed
 from punctual.core.codec import decode_fields
 from punctual.core.events import (
@@ -101,19 +101,19 @@ def test_what_is_wrong_is_told_in_four_parts_with_its_place(service: LiveService
 
 
 def test_no_number_that_is_infinite_or_none_is_taken(service: LiveService) -> None:
+    kind = {"Content-Type": "application/json"}
     for number in ["1e999", "-1e999", "Infinity", "NaN", "1e308", '"inf"']:
-        kind = {"Content-Type": "application/json"}
         for name in ("weight", "steps", "retries", "deadline", "cores", "workers", "margin"):
             body = json.dumps({"program": program(), name: "PLACE"}).replace('"PLACE"', number)
             reply = service.caller.send("POST", "/jobs", body.encode(), kind)
-            assert 400 <= reply.status < 500, (name, reply.body)
+            assert 400 <= reply.status < 500, (name, number, reply.body)
         reply = service.caller.post("/jobs", {"program": program(), "until": f"loss<{number}"})
-        assert reply.status == (201 if number == "1e308" else 422), reply.body
+        assert reply.status == (201 if number == "1e308" else 422), (number, reply.body)
         body = json.dumps({"name": "fifo", "parameters": {"size": "PLACE"}}).replace('"PLACE"', number)
-        assert 400 <= service.caller.send("PUT", "/policy", body.encode(), kind).status < 500
+        assert 400 <= service.caller.send("PUT", "/policy", body.encode(), kind).status < 500, number
         jobs = service.caller.get("/jobs")
         json.loads(jobs.body, parse_constant=pytest.fail)
-        assert len(jobs.json()["jobs"]) <= 1
+        assert len(jobs.json()["jobs"]) <= 1, number
 
 
 def test_what_cannot_be_a_job_is_refused(service: LiveService) -> None:
@@ -132,10 +132,10 @@ def test_what_cannot_be_a_job_is_refused(service: LiveService) -> None:
         ({"program": ["a"], "name": "\ud800"}, "/name"),
     ]:
         reply = service.caller.post("/jobs", asked)
-        assert reply.status == 422, reply.body
+        assert reply.status == 422, (asked, reply.body)
         told = reply.json()
-        assert field is None or field in {fault.get("field") for fault in (told, *told["others"])}
-        assert b"s3cret" not in reply.body
+        assert field is None or field in {fault.get("field") for fault in (told, *told["others"])}, asked
+        assert b"s3cret" not in reply.body, asked
 
 
 def test_jobs_are_listed_by_filters_and_in_pages(service: LiveService, tmp_path: Path) -> None:
@@ -223,11 +223,11 @@ def test_what_cannot_be_a_policy_is_refused(service: LiveService) -> None:
         ({"policy": "fifo"}, "/name"),
     ]:
         reply = service.caller.send("PUT", "/policy", asked)
-        assert reply.status == 422, reply.body
+        assert reply.status == 422, (asked, reply.body)
         told = reply.json()
-        assert all(told[part] for part in ("must", "got", "where", "remedy"))
-        assert any(fault["field"].startswith(field) for fault in (told, *told["others"]))
-        assert service.host.policy == "proportional"
+        assert all(told[part] for part in ("must", "got", "where", "remedy")), asked
+        assert any(fault["field"].startswith(field) for fault in (told, *told["others"])), asked
+        assert service.host.policy == "proportional", asked
 
 
 def test_a_change_is_logged_in_words(service: LiveService, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -502,9 +502,9 @@ def test_a_parameter_that_a_route_does_not_have_is_refused_with_the_one_that_was
         ("/jobs/a/why?lats=3", "last"),
     ]:
         refused = service.caller.get(path)
-        assert refused.status == 422
-        assert refused.json()["remedy"].startswith(f"Did you mean `{meant}`?")
-        assert "Known: none" in service.caller.get("/health?verbose=1").json()["remedy"]
+        assert refused.status == 422, path
+        assert refused.json()["remedy"].startswith(f"Did you mean `{meant}`?"), path
+    assert "Known: none" in service.caller.get("/health?verbose=1").json()["remedy"]
 
 
 def test_a_host_that_leaves_takes_no_changes(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,7 +518,7 @@ def test_a_host_that_leaves_takes_no_changes(service: LiveService, monkeypatch: 
 def test_what_is_not_there_is_404(service: LiveService) -> None:
     for path in ["/jobs/none", "/jobs/none/why", "/jobs/none/logs", "/nothing", "/jobs/..%2f..%2fetc"]:
         reply = service.caller.get(path)
-        assert (reply.status, reply.headers["Content-Type"]) == (404, "application/problem+json")
+        assert (reply.status, reply.headers["Content-Type"]) == (404, "application/problem+json"), path
 
 
 # Idempotency.

@@ -22,17 +22,18 @@ SHORTAGES: list[tuple[Callable[[], Exception], str]] = [
 def test_a_request_is_to_be_made_again_later(
     service: LiveService, monkeypatch: pytest.MonkeyPatch, place: object, name: str
 ) -> None:
-    for error, what in SHORTAGES:
+    for i, (error, what) in enumerate(SHORTAGES):
+        asked = {"program": program(), "name": f"job-{i}"}
 
         def refuse(*_: object, error: Callable[[], Exception] = error, **__: object) -> None:
             raise error()
 
         with monkeypatch.context() as patch:
             patch.setattr(place, name, refuse)
-            reply = service.caller.post("/jobs", {"program": program()})
-        assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
+            reply = service.caller.post("/jobs", asked)
+        assert (reply.status, reply.headers["Retry-After"]) == (503, "1"), what
         assert reply.json()["detail"] == f"the service has to wait for {what}; jobs go on. Try again soon"
-        assert service.caller.post("/jobs", {"program": program()}).status == 201
+        assert service.caller.post("/jobs", asked).status == 201, "the refused request has not taken the name"
 
 
 def test_another_fault_is_no_shortage(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,12 @@
 """Traces and metrics for OpenTelemetry: what is in them, that they arrive, and that a collector that is away harms nothing."""
 
+import errno
 import socket
+import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, current_thread
 from typing import Any
 
 import pytest
@@ -24,7 +26,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
+from punctual.daemon.run_folder import RunFolder
 from punctual.journal.errors import StoreUnreachable
+from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of
 
@@ -289,6 +293,27 @@ def test_a_journal_that_is_away_is_read_once_it_is_back(
         service.caller.post("/jobs", {"program": program(), "name": "a"})
         assert told(awaited(exported, "job"))["punctual.job.name"] == "a"
     assert n_refused >= 3
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "a test"), sqlite3.OperationalError("a test")])
+def test_a_journal_for_which_no_descriptor_is_free_is_read_later(
+    exported: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    real, n_refused = RunFolder.read_journal, 0
+
+    def refused(run: RunFolder) -> SqliteJournal:
+        nonlocal n_refused
+        if current_thread().name == "punctual-spans" and n_refused < 3:
+            n_refused += 1
+            raise error
+        return real(run)
+
+    monkeypatch.setattr(RunFolder, "read_journal", refused)
+    monkeypatch.setattr(spans, "_POLL_INTERVAL_S", 0.02)
+    with live_service(observing=lambda host: observed(host, [SimpleSpanProcessor(exported)], [])) as service:
+        service.caller.post("/jobs", {"program": program(), "name": "a"})
+        assert told(awaited(exported, "job"))["punctual.job.name"] == "a"
+    assert n_refused == 3
 
 
 # What is asked for.

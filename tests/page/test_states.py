@@ -60,7 +60,7 @@ def test_a_state_keeps_nobody_out_and_fits_each_screen(browser: Browser, state: 
             page.set_viewport_size({"width": width, "height": height})
             page.emulate_media(color_scheme=scheme)
             wait_until(lambda: not overflows(page))
-            if size != "200 %":  # which has the colours of one look, and the places of the other
+            if size != "200 %":  # it is laid out as on a phone, and has the colours of the large screen
                 assert barriers(page) == [], f"{size}, {scheme}"
             assert page.evaluate("document.getAnimations().length") == 0, "motion is reduced"
             assert page.evaluate(NOTHING_SAID) == [], f"{size}, {scheme}"

@@ -8,12 +8,14 @@ from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 
 from punctual import __version__
-from punctual.api import budget_routes, cluster_routes, event_routes, job_routes, log_routes, problems
+from punctual.api import budget_routes, cluster_routes, event_routes, job_routes, log_routes, problems, quote_routes
 from punctual.api.context import ServiceContext
 from punctual.client.schema import Problem
 from punctual.core.errors import InvalidSpec, did_you_mean
 
 PREFIX = "/v1"
+
+_ROUTES = (job_routes, quote_routes, log_routes, event_routes, cluster_routes, budget_routes)
 
 _DESCRIPTION = (
     "Trainings that finish on time. Durations and times are written as on the command line; names are those of "
@@ -26,9 +28,8 @@ class _Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, which is cached."""
-        if (
-            self.openapi_schema is None
-        ):  # it lacks the schema of `Problem`, which no route has as its model, and of its parts
+        if self.openapi_schema is None:
+            # No route has `Problem` as its model: its schema, and those of its parts, are added here.
             schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
             super().openapi()["components"]["schemas"].update({**schema.pop("$defs", {}), "Problem": schema})
         return super().openapi()
@@ -51,9 +52,8 @@ def make_app(context: ServiceContext) -> FastAPI:
         ],
     )
     app.state.context = context
-    of_others = (log_routes, event_routes, cluster_routes, budget_routes)
-    for router in (job_routes.router, job_routes.quotes, *(routes.router for routes in of_others)):
-        app.include_router(router, prefix=PREFIX)
+    for routes in _ROUTES:
+        app.include_router(routes.router, prefix=PREFIX)
     problems.install(app)
     return app
 

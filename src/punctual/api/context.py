@@ -75,7 +75,7 @@ class HistoryCache:
 class ServiceContext:
     """A host, and its service's caches.
 
-    * `limits`: those of its callers.
+    * `limits`: limits on its callers; `streams`, `rate`: what they use of them.
     * `is_closing`: set once streams must end.
     * `standings`, `metrics`: cached texts of each job: as JSON, and as lines of metrics.
     * `histories`: cached histories of jobs.

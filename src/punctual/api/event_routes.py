@@ -76,8 +76,9 @@ async def events(
 async def _event_stream(
     context: ServiceContext, journal: SqliteJournal, sequence: int, job: str | None, kinds: Collection[str]
 ) -> AsyncGenerator[bytes, None]:
+    wanted = About(kinds=tuple(kinds))
     # Rows fetched at once.
-    wanted, n_at_once = About(kinds=tuple(kinds)), 200
+    n_at_once = 200
 
     def read(begin: int) -> tuple[list[Row], int]:
         """Read the next rows; return them and the number of the last message examined."""

@@ -33,7 +33,7 @@ def notice_without_http() -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Options of a service's HTTP access; their fields are values of JSON.
+    """Options of a service's HTTP access, as values that JSON has.
 
     * `address`: ``host:port``; `NO_HTTP`; None: the usual one, or any free port where that is taken, and nothing where
       the libraries are not installed.
@@ -79,14 +79,12 @@ class HttpOptions:
         tls = None if self.tls_cert is None or self.tls_key is None else Tls(Path(self.tls_cert), Path(self.tls_key))
         address, names, allow_plain = self.address or free_address(), self.host_names, self.allow_plain
         with serve(host, address, tls=tls, host_names=names, allow_plain=allow_plain, tracer=tracer) as served:
-            if served.socket is not None:
-                yield [str(served.socket), served.url]
-                return
-            write_error(
-                "punctual: another service of this user, for other processors, answers at the user's own socket; programs "
-                "reach this one at its address, with a token"
-            )
-            yield [served.url]
+            if served.socket is None:
+                write_error(
+                    "punctual: another service of this user, for other processors, answers at the user's own socket; programs "
+                    "reach this one at its address, with a token"
+                )
+            yield [str(place) for place in (served.socket, served.url) if place is not None]
 
     def _telemetry(self, host: LocalHost) -> "AbstractContextManager[Tracer | None]":
         """Start the host's telemetry; a collector named by the environment alone may be missing, with a message."""

@@ -1,4 +1,4 @@
-"""Routes of jobs: submit, list, show, why, change, pause, resume, stop, quote."""
+"""Routes of jobs: submit, list, show, why, change, pause, resume, stop."""
 
 import base64
 import json
@@ -9,36 +9,32 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from time import monotonic
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from punctual.api.context import N_STEPS_MAX, Context, ServiceContext, Submitter, encoded, json_answer, note_change
 from punctual.api.guard import Caller
 from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer, job_program, spending, why_answer
-from punctual.api.problems import Refused, answers, within
+from punctual.api.problems import Refused, answers
 from punctual.api.standing import job_answer
 from punctual.client import schema
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
-from punctual.core.quoting import Quote
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.joining import names_in
 from punctual.daemon.paths import user_home
-from punctual.daemon.planner import QuoteFailed
-from punctual.daemon.quotes import quote_fields
-from punctual.request.deadlines import Now
-from punctual.request.json_text import finite
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission, submission_of
 
-router, quotes = APIRouter(tags=["jobs"]), APIRouter(tags=["quotes"])
+router = APIRouter(tags=["jobs"])
 
 #: Variables of the service that every program gets.
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -292,54 +288,3 @@ def _read_cursor(text: str) -> tuple[float, str]:
             "Take `nextCursor` as it is, or leave it out for the first page.",
             option="cursor",
         ) from error
-
-
-# Quotes: the consequences of a deadline, before anything is changed.
-
-
-@quotes.post("/jobs/{job}/quote", responses=answers(404, 415))
-def quote(job: str, asked: schema.JobQuoteRequest, context: Context, _: Submitter) -> schema.QuoteAnswer:
-    """Quote another deadline of the job, and the jobs that it would delay; nothing is changed."""
-    status = context.status(job)
-    checks = OptionChecks()
-    moved_s = partial(context.host.moved_deadline_s, status.id, now=context.host.clocks())
-    deadline_s = checks.read("deadline", moved_s, asked.deadline, None)
-    checks.done()
-    amounts = [Resources(cores) for cores in asked.cores]
-    return _answered(context, lambda: context.host.quote(status.id, deadline_s, amounts))
-
-
-@quotes.post("/quote", responses=answers(415))
-def quote_new(asked: schema.NewQuoteRequest, context: Context, _: Submitter) -> schema.QuoteAnswer:
-    """Quote a job that is not submitted; nothing is changed."""
-    with within("job"):
-        submission = checked_submission_of(asked.job, context.host.capacity, context.host.capacity_together)
-        amounts = [Resources(cores) for cores in asked.cores]
-        return _answered(context, lambda: context.host.quote(submission.spec, amounts=amounts))
-
-
-def _answered(context: ServiceContext, quoted: Callable[[], Quote]) -> schema.QuoteAnswer:
-    context.check_takes_changes()  # a host that is leaving answers no questions either
-    try:
-        quote = quoted()
-    except (QuoteFailed, TimeoutError) as error:
-        detail = str(error) or "the host is too busy"
-        raise Refused(503, f"there is no quote just now: {detail}", {"Retry-After": "1"}) from error
-    return quote_answer(quote, context.host.clocks())
-
-
-def quote_answer(quote: Quote, now: Now) -> schema.QuoteAnswer:
-    """Encode the quote with HTTP's field names."""
-    fields = quote_fields(quote, now)
-    reason = {"code": fields["reason"], "text": fields["text"], "facts": finite(fields["facts"])}
-    return schema.QuoteAnswer.model_validate({**_renamed(fields), "reason": reason})
-
-
-def _renamed(fields: Any) -> Any:
-    """Rename the fields of a terminal: over HTTP instants are on the wall clock alone."""
-    if isinstance(fields, list):
-        return [_renamed(part) for part in fields]
-    if isinstance(fields, dict):
-        names = {"later_s": "later_seconds", "n_workers": "workers"}
-        return {names.get(name, name.removesuffix("_wall")): _renamed(part) for name, part in fields.items()}
-    return fields

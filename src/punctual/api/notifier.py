@@ -1,7 +1,4 @@
-"""Notices: the changes of jobs that somebody who does not look wants to be told of, delivered to a URL and to a command.
-
-That is done beside the steering and never in its way.
-"""
+"""Delivery of notices to a URL and to a command, beside the steering and never in its way."""
 
 import json
 import logging
@@ -11,22 +8,23 @@ import shlex
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from http.client import HTTPException
 from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from punctual import __version__
 from punctual.api.database import ServiceDatabase
+from punctual.api.notices import NoticeFilter, NoticeKind, notice_kind
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
@@ -35,17 +33,14 @@ from punctual.daemon.local_host import LocalHost
 from punctual.daemon.paths import service_root
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import SupervisorLink, start_supervisor
-from punctual.history.judge import NO_WAIT, headline, kind_of, landing_at
+from punctual.history.judge import NO_WAIT, headline, landing_at
 from punctual.request.deadlines import Now
 from punctual.request.words import visible
 
 T = TypeVar("T")
-NoticeKind = Literal["at-risk", "late", "stalled", "failed", "landed"]
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds in which a job makes one notice of a kind at most: a forecast may waver about its deadline for long.
-_AGAIN_S = 600.0
 #: Variables of the daemon's environment: they also hold for one that `punctual run` starts, and no list of processes shows
 #: them, as it would a secret in a URL.
 URL_VARIABLE, COMMAND_VARIABLE = "PUNCTUAL_NOTIFY_URL", "PUNCTUAL_NOTIFY_COMMAND"
@@ -57,49 +52,6 @@ _COMMAND_S_MAX = 30.0
 N_WAITING_MAX = 100
 #: Seconds for all notices of the last look, when the daemon ends; what is left then is dropped.
 _LAST_S_MAX = 10.0
-
-
-@dataclass(slots=True)
-class NoticeFilter:
-    """Finds the changes that are worth a notice, each once.
-
-    Attributes
-    ----------
-    known
-        Kind of each job of the last look, by `notice_kind`.
-    """
-
-    known: dict[JobId, NoticeKind | None] = field(default_factory=dict)
-    _made_at: dict[tuple[JobId, NoticeKind], float] = field(default_factory=dict)
-
-    def changes(self, jobs: Sequence[JobStatus], at: float) -> Iterator[tuple[JobStatus, NoticeKind | None, bool]]:
-        """Yield each job that stands otherwise than at the last look: its kind, and whether that is worth a notice."""
-        present = {status.id for status in jobs}
-        self.known = {job: kind for job, kind in self.known.items() if job in present}
-        self._made_at = {made: made_at for made, made_at in self._made_at.items() if made_at > at - _AGAIN_S}
-        for status in jobs:
-            kind, job = notice_kind(status, at), status.id
-            if job in self.known and self.known[job] == kind:
-                continue
-            self.known[job] = kind
-            is_news = kind is not None and (job, kind) not in self._made_at
-            if is_news and kind is not None:
-                self._made_at[job, kind] = at
-            yield status, kind, is_news
-
-
-def notice_kind(status: JobStatus, at: float) -> NoticeKind | None:
-    """Return the notice that a job's present standing is worth; None: it is as it should be, or its user ended it."""
-    if status.landed_at is not None:
-        return "landed"
-    if status.display_state == "stalled":
-        return "stalled"
-    match kind_of(status, at):
-        case "late" | "failed" as kind:
-            return kind
-        case "risk":
-            return "at-risk"
-    return None
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -192,7 +144,7 @@ class _Receiver(ABC):
         self.is_left = False
         #: Instant at which nothing is waited for any more.
         self.give_up_at = inf
-        #: Waits for the other side.
+        #: Thread of the last work that `within` began; it may hang.
         self.working = Thread()
         self._thread = Thread(target=self._work, name="notices", daemon=True)
         self._thread.start()

@@ -68,10 +68,10 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(InvalidSpec)
     async def _invalid(_: Request, error: InvalidSpec) -> Response:
-        may_help = isinstance(error, JournalTaken | StoreUnreachable)  # a retry
-        status = 503 if may_help or isinstance(error, JournalUnusable) else 422
+        retry_may_help = isinstance(error, JournalTaken | StoreUnreachable)
+        status = 503 if retry_may_help or isinstance(error, JournalUnusable) else 422
         first, *others = [_fault(each) for each in error.all()]
-        return problem(status, str(error), RETRY if may_help else None, **first.model_dump(), others=others)
+        return problem(status, str(error), RETRY if retry_may_help else None, **first.model_dump(), others=others)
 
     @app.exception_handler(ControlFailed)
     async def _unavailable(_: Request, error: ControlFailed) -> Response:

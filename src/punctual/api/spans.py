@@ -1,6 +1,7 @@
 """Spans of OpenTelemetry for each decision of the policy and each job, from a host's journal."""
 
 import logging
+import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from threading import Event, Thread
@@ -64,7 +65,8 @@ class SpanReader:
         n_written = self._host.n_written
         if n_written < self._sequence:
             return
-        with suppress(InvalidSpec), self._host.run_folder.read_journal() as journal:
+        # The last two: no descriptor is free just now.
+        with suppress(InvalidSpec, OSError, sqlite3.Error), self._host.run_folder.read_journal() as journal:
             for number, message in journal.read_from(self._sequence, _ABOUT):
                 try:
                     self._tell_of(message)

@@ -223,7 +223,8 @@ class Client:
 
     def wait(self, name: str, timeout_s: float | None = None) -> schema.JobStanding:
         """Wait for the job's end and return its standing; raises `TimeoutError` if that takes longer."""
-        give_up_at, pause_s = inf if timeout_s is None else time.monotonic() + timeout_s, 0.05
+        give_up_at = inf if timeout_s is None else time.monotonic() + timeout_s
+        pause_s = 0.05
         while (standing := self.show(name)).ended is None:
             if time.monotonic() >= give_up_at:
                 raise TimeoutError(f"job '{name}' has not ended in {span(timeout_s or 0.0)}")
@@ -600,5 +601,5 @@ def _path(name: str, *more: str) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a variable can be sent: bytes that are no text cannot."""
+    """Whether a variable can be sent: bytes that are no text, which Python reads as lone surrogates, cannot."""
     return re.search("[\ud800-\udfff]", value) is None
