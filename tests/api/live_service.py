@@ -18,8 +18,8 @@ from punctual.api.server import ServedAddress, serve
 from punctual.api.tokens import Tokens
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import LocalHost
+from punctual.daemon.opening import local_host
 from punctual.daemon.paths import service_root
-from punctual.daemon.restore import local_host
 
 #: Without control groups, which not every machine has; the policy needs no process of its own.
 OPTIONS = HostOptions(actuator="pacing", policy="proportional")

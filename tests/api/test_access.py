@@ -35,8 +35,8 @@ from punctual.client.client import Client, ServiceFailed
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon.local_host import LocalHost
+from punctual.daemon.opening import local_host
 from punctual.daemon.paths import service_root, service_socket
-from punctual.daemon.restore import local_host
 from punctual.daemon.run_folder import SERVICE
 from punctual.journal.errors import StoreUnreachable
 

@@ -33,7 +33,8 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import local_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, run_named
 from punctual.daemon.runs import messages_of
 from punctual.journal.job_records import NewJob

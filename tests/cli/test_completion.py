@@ -12,7 +12,7 @@ from tests.daemon.live_jobs import PACED, submission
 
 from punctual import registry
 from punctual.cli._app import COMMANDS
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 
 Offer = Callable[[str], set[str]]
 

@@ -17,7 +17,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon import host_executor
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.machine_providers import abandoned, end_abandoned, fleets, has_machines
-from punctual.daemon.restore import AllEndedError, local_host, resumed_host
+from punctual.daemon.opening import local_host
+from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.retention import RetentionLimits, prune
 from punctual.daemon.run_folder import run_named
 

@@ -43,7 +43,8 @@ from punctual.daemon.agent_process import AgentProcess, drain_here
 from punctual.daemon.control_socket import ControlSocket
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import local_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import agent_run, run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster import executor as cluster_executor

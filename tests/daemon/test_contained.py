@@ -20,7 +20,7 @@ from punctual.core.protocols import Message, Sink
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 from punctual.executors.job_facts import JobFacts
 from punctual.executors.local.actuator import Actuator, JobGroup
 from punctual.executors.local.executor import LocalExecutor

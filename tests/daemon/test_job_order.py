@@ -10,7 +10,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, JobStarted
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 from punctual.request.job_order import in_order
 from punctual.request.submission import Submission
 

@@ -35,7 +35,7 @@ from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import change, is_silent, policy, standings, stop
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask, connected
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
 from punctual.journal.boot import suspended_s

@@ -25,7 +25,8 @@ from punctual.core.pools import PoolSpec
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import local_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster.machines import Offer

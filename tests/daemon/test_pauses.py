@@ -17,7 +17,8 @@ from punctual.core.protocols import Message
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import standings
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import local_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.local.launch import JobProcess
@@ -98,7 +99,7 @@ def test_the_supervisor_of_a_job_that_its_user_has_paused_knows_it_at_once(
 HOST = """
 import pathlib, sys
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 go = pathlib.Path(sys.argv[1])
 with local_host("host", PACED) as host:
     job = host.submit(submission("a", awaited=go))

@@ -18,8 +18,8 @@ from punctual.core.ids import JobId
 from punctual.core.quoting import Quote, QuoteRequest
 from punctual.daemon.control_client import quote_job, quote_new
 from punctual.daemon.local_host import LocalHost
+from punctual.daemon.opening import local_host
 from punctual.daemon.planner import InlinePlanner, ProcessPlanner, QuoteFailed
-from punctual.daemon.restore import local_host
 from punctual.daemon.runs import find_job, open_jobs
 from punctual.policies.proportional import Proportional
 from punctual.request.submission import encode_submission

@@ -42,9 +42,10 @@ from punctual.daemon.control_client import standings, stop
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_executor import HERE
-from punctual.daemon.restore import resumed_host, sweep
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import find_job, jobs_of, messages_of, open_jobs
+from punctual.daemon.sweeping import sweep
 from punctual.executors.local.process_tree import state_of
 from punctual.journal import file as journal_file
 from punctual.journal.boot import ClockRecord, suspended_s
@@ -61,7 +62,7 @@ from functools import partial
 from tests.daemon.live_jobs import PACED, submission
 from punctual.daemon import local_host as composed
 from punctual.daemon.capacity import capacity_here
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 from punctual.journal.maintenance import JournalMaintenance, UpkeepLimits
 composed.JournalMaintenance = partial(JournalMaintenance, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
 go, marker = map(pathlib.Path, sys.argv[1:])
@@ -95,7 +96,7 @@ HOST_WITH_CHANGED_POLICY = """
 import pathlib, sys
 from dataclasses import replace
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 go = pathlib.Path(sys.argv[1])
 with local_host("host", PACED) as host:
     first, last = submission("a", awaited=go), submission("b")
@@ -134,7 +135,7 @@ from tests.daemon.live_jobs import submission
 from tests.daemon.test_restore import A, B, LEAVING
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 from punctual.executors.local import job_run
@@ -562,7 +563,7 @@ def refused(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["restore.local_executor", "restore.SwitchingPlanner", "restore.ControlSocket", "restore.LocalHost"],
+    ["restore.local_executor", "opening.SwitchingPlanner", "opening.ControlSocket", "opening.LocalHost"],
 )
 def test_a_takeover_that_fails_leaves_the_jobs_to_the_next(
     place: str, start: Callable[[], ForkedPython[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -11,7 +11,8 @@ from tests.daemon.live_jobs import pid_of_waiting, submission
 from punctual.core.ids import JobId
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import local_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of

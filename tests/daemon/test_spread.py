@@ -40,7 +40,7 @@ from punctual.core.resources import Resources
 from punctual.daemon import host_executor
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.node_agent import NodeAgent
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 from punctual.daemon.run_folder import agent_run
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.spread_job import JobPart, SpreadJob

@@ -196,7 +196,7 @@ from dataclasses import replace
 from tests.daemon.live_jobs import PACED
 from punctual.core.commands import WarnUser
 from punctual.daemon.capacity import capacity_here
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import local_host
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 warned = {}

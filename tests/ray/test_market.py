@@ -37,7 +37,8 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import start_daemon
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.machine_providers import abandoned
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import local_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import messages_of
 from punctual.history.judge import NO_WAIT

@@ -25,7 +25,8 @@ from punctual.daemon.capacity import device_kind
 from punctual.daemon.control_socket import listener_pid
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import local_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.request.job_options import JobOptions

@@ -19,8 +19,9 @@ from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.joining import check_options
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.machine_providers import end_abandoned, has_machines
+from punctual.daemon.opening import local_host
 from punctual.daemon.polling import poll
-from punctual.daemon.restore import AllEndedError, local_host, resumed_host
+from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.retention import prune
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
 from punctual.daemon.sharing import SHARED_NAME, check_no_service, host_lock, is_outdated, run_to_continue, shared_run
