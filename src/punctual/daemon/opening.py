@@ -9,10 +9,10 @@ from typing import Any
 from punctual.daemon.control_answers import answer_control
 from punctual.daemon.control_socket import ControlSocket
 from punctual.daemon.cpu_sets import ConfinedPlanner
+from punctual.daemon.host import Host
 from punctual.daemon.host_executor import ExecutorSetup, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, new_state
-from punctual.daemon.local_host import LocalHost
 from punctual.daemon.machine_providers import fleets
 from punctual.daemon.planner import SwitchingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run
@@ -21,13 +21,13 @@ from punctual.journal.sqlite import SqliteJournal
 
 
 @contextmanager
-def local_host(
+def new_host(
     name: str,
     options: HostOptions,
     *,
     facts: Mapping[str, Any] | None = None,
     continues: bool = False,
-) -> Iterator[LocalHost]:
+) -> Iterator[Host]:
     """Yield a new host without jobs. Leaving it ends those that still run; a journal that was written stays.
 
     * `name`: name of the run; valid as a file's name.
@@ -72,10 +72,10 @@ def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseExcep
 def opened(
     state: HostState,
     site: ExecutorSetup,
-    begin: Callable[[LocalHost], None] = lambda _: None,
+    begin: Callable[[Host], None] = lambda _: None,
     *,
     take: bool = False,
-) -> Iterator[LocalHost]:
+) -> Iterator[Host]:
     """Open the host to other processes; leaving it ends its jobs. If it cannot be opened, they are left as they are.
 
     * `begin`: called with the host before other processes can talk to it.
@@ -87,7 +87,7 @@ def opened(
             failing.callback(executor.release)
             planner = SwitchingPlanner(*state.policy(site.options.policy), alone=INLINE_POLICY, now=state.time.now)
             closing.callback(planner.close)
-            host = LocalHost(state, site, planner if site.cpu_sets is None else ConfinedPlanner(planner, site.cpu_sets))
+            host = Host(state, site, planner if site.cpu_sets is None else ConfinedPlanner(planner, site.cpu_sets))
             begin(host)
             control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)
             host.is_answering = control.is_answering

@@ -24,6 +24,7 @@ from punctual.core.job import ENDED, Allocation, JobState
 from punctual.core.lifecycle import about, end_state
 from punctual.core.reason import Reason
 from punctual.daemon.adoption import actuator_of, adopted, claimed, recorded_end
+from punctual.daemon.host import STOPPED_UNSTEERED, Host
 from punctual.daemon.host_executor import (
     HERE,
     ExecutorSetup,
@@ -34,7 +35,6 @@ from punctual.daemon.host_executor import (
 )
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
-from punctual.daemon.local_host import STOPPED_UNSTEERED, LocalHost
 from punctual.daemon.machine_providers import has_machines
 from punctual.daemon.opening import opened, tidying
 from punctual.daemon.run_folder import RunFolder
@@ -55,7 +55,7 @@ class AllEndedError(InvalidSpec):
 
 
 @contextmanager
-def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False) -> Iterator[LocalHost]:
+def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False) -> Iterator[Host]:
     """Make a host that continues `run`: it steers running jobs and starts the others from their checkpoints.
 
     Its state is the last snapshot and what the journal says since. Until that is there nothing is asked of any job,
@@ -113,7 +113,7 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
             steer = partial(run.record_steering, is_service=is_service)
             site, granted, missed = resume(state, options, jobs, steer, last_at)
 
-            def begin(host: LocalHost) -> None:
+            def begin(host: Host) -> None:
                 host.take_in(missed)
                 host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(granted)))
                 if site.capacity is None:
