@@ -56,7 +56,7 @@ def profile(frame, event, _):
         depths[thread] += 1
     elif event == "return" and code.co_flags & 1 and file.startswith(ROOT):
         depths[threading.get_ident()] -= 1
-    if event == "call" and code.co_name == "submit_for_client" and file.endswith("daemon/local_host.py"):
+    if event == "call" and code.co_name == "submit_for_client" and file.endswith("daemon/host.py"):
         marks.append((len(calls), "submission", "begin"))
     if event == "return" and code.co_name == "submit" and file.endswith("daemon/control_client.py"):
         marks.append((len(calls), "submission", "end"))

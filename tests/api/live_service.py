@@ -16,10 +16,10 @@ from tests.waiting import wait_until
 from punctual.api.database import ServiceDatabase
 from punctual.api.server import ServedAddress, serve
 from punctual.api.tokens import Tokens
+from punctual.daemon.host import Host
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.opening import new_host
 from punctual.daemon.paths import service_root
-from punctual.daemon.restore import local_host
 
 #: Without control groups, which not every machine has; the policy needs no process of its own.
 OPTIONS = HostOptions(actuator="pacing", policy="proportional")
@@ -40,14 +40,14 @@ def program(awaited: Path | None = None) -> list[str]:
 
 
 @contextmanager
-def steered_host(options: HostOptions = OPTIONS) -> Iterator[LocalHost]:
+def steered_host(options: HostOptions = OPTIONS) -> Iterator[Host]:
     """A host whose jobs are steered until this is left, which ends them."""
-    hosts: list[LocalHost] = []
+    hosts: list[Host] = []
     is_over, has_ended = Event(), Event()
 
     def steer() -> None:
         try:
-            with local_host("service", options) as host:
+            with new_host("service", options) as host:
                 hosts.append(host)
                 while not is_over.is_set():
                     host.run_for(0.05)
@@ -109,7 +109,7 @@ class Caller:
 class LiveService:
     """A host, where it is served, and who asks with the owner's token."""
 
-    host: LocalHost
+    host: Host
     served: ServedAddress
     caller: Caller
 
@@ -126,7 +126,7 @@ class LiveService:
 def live_service(
     host_options: HostOptions = OPTIONS,
     *,
-    observing: Callable[[LocalHost], AbstractContextManager[Any]] = lambda _: nullcontext(),
+    observing: Callable[[Host], AbstractContextManager[Any]] = lambda _: nullcontext(),
     **options: Any,
 ) -> Iterator[LiveService]:
     """A service at a free port of the loopback interface; `observing` gives what its requests are traced with."""

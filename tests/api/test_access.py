@@ -34,9 +34,9 @@ from punctual.api.tokens import Tokens
 from punctual.client.client import Client, ServiceFailed
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
+from punctual.daemon.opening import new_host
 from punctual.daemon.paths import service_root, service_socket
-from punctual.daemon.restore import local_host
 from punctual.daemon.run_folder import SERVICE
 from punctual.journal.errors import StoreUnreachable
 
@@ -154,11 +154,11 @@ def test_who_asks_for_the_health_while_the_journal_waits_for_the_disk_keeps_no_o
 ) -> None:
     is_asked, is_free = threading.Event(), threading.Event()
 
-    def waits(_: LocalHost) -> bool:
+    def waits(_: Host) -> bool:
         is_asked.set()
         return is_free.wait(PATIENCE_S)
 
-    monkeypatch.setattr(LocalHost, "takes_changes", property(waits))
+    monkeypatch.setattr(Host, "takes_changes", property(waits))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(service.caller.get, "/health")
         assert is_asked.wait(PATIENCE_S)
@@ -528,8 +528,8 @@ def test_a_process_of_another_user_is_not_heard(service: LiveService, monkeypatc
 def test_services_for_different_processors_run_beside_each_other_and_the_first_has_the_socket() -> None:
     facts = {SERVICE: True}
     with (
-        local_host("one", OPTIONS, facts=facts) as one,
-        local_host("two", OPTIONS, facts=facts) as two,
+        new_host("one", OPTIONS, facts=facts) as one,
+        new_host("two", OPTIONS, facts=facts) as two,
         serve(one, "127.0.0.1:0") as first,
     ):
         two.run_folder.record_facts(gpus=["another"])
@@ -544,8 +544,8 @@ def test_services_for_different_processors_run_beside_each_other_and_the_first_h
 def test_the_socket_of_a_service_in_another_container_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {SERVICE: True}
     with (
-        local_host("there", OPTIONS, facts=facts) as there,
-        local_host("here", OPTIONS, facts=facts) as here,
+        new_host("there", OPTIONS, facts=facts) as there,
+        new_host("here", OPTIONS, facts=facts) as here,
         serve(there, "127.0.0.1:0"),
     ):
         there.run_folder.record_left()  # as it is seen from here: its process is none that has a number

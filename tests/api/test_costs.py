@@ -32,8 +32,9 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.host import Host
+from punctual.daemon.opening import new_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, run_named
 from punctual.daemon.runs import messages_of
 from punctual.journal.job_records import NewJob
@@ -135,7 +136,7 @@ def test_where_messages_of_removed_jobs_are_gone_no_false_cost_over_time_is_told
         assert spending(status, folded, 1.0) == []
 
 
-def _costs(host: LocalHost) -> BudgetCosts:
+def _costs(host: Host) -> BudgetCosts:
     context = SimpleNamespace(host=host, budget=BudgetCache(host.run_folder))
     costs = budget_history(cast(ServiceContext, context), hours=0.1, points=10).costs
     assert costs is not None
@@ -145,7 +146,7 @@ def _costs(host: LocalHost) -> BudgetCosts:
 def test_a_service_tells_what_machines_cost_and_goes_on_after_a_restart(market: AgentMarket, tmp_path: Path) -> None:
     go = tmp_path / "go"
     options = replace(PACED, engine="ray", policy="least-cost", cluster=str(tmp_path / "market.toml"))
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
         first = _costs(host)

@@ -24,7 +24,7 @@ from punctual.api.notifier import Notifier, NotifyOptions
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.paths import service_root
 from punctual.request.deadlines import process_started_at
 from punctual.request.job_options import JobOptions
@@ -138,12 +138,12 @@ class Receiver:
 
 
 @pytest.fixture
-def host() -> Iterator[LocalHost]:
+def host() -> Iterator[Host]:
     with steered_host() as host:
         yield host
 
 
-def submit(host: LocalHost, name: str, *argv: str) -> None:
+def submit(host: Host, name: str, *argv: str) -> None:
     options = JobOptions(program=list(argv) or program(), name=name, deadline="10m")
     host.submit(submission_of(options, process_started_at(), host.capacity, None))
     wait_until(lambda: host.has_ended(JobId(name)))
@@ -152,7 +152,7 @@ def submit(host: LocalHost, name: str, *argv: str) -> None:
 FAILING = (sys.executable, "-c", "raise SystemExit(3)")
 
 
-def test_a_notice_is_posted_once_also_beyond_a_new_daemon(host: LocalHost) -> None:
+def test_a_notice_is_posted_once_also_beyond_a_new_daemon(host: Host) -> None:
     with Receiver().listening() as receiver:
         submit(host, "before")
         with Notifier(NotifyOptions(url=f"{receiver.url}/hook"), host):
@@ -169,7 +169,7 @@ def test_a_notice_is_posted_once_also_beyond_a_new_daemon(host: LocalHost) -> No
 
 
 def test_a_receiver_that_is_busy_is_asked_again_and_one_that_refuses_is_not(
-    host: LocalHost, caplog: pytest.LogCaptureFixture
+    host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Receiver([503, 204, 404, 307]).listening() as receiver, Notifier(NotifyOptions(url=receiver.url), host):
         submit(host, "one")
@@ -186,9 +186,7 @@ def test_a_receiver_that_is_busy_is_asked_again_and_one_that_refuses_is_not(
     assert "the notice that two is landed was not taken by http://127.0.0.1: status 404" in caplog.text
 
 
-def test_a_receiver_that_is_away_is_said_and_costs_nothing_else(
-    host: LocalHost, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_receiver_that_is_away_is_said_and_costs_nothing_else(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     with Receiver().listening() as receiver:
         url = receiver.url
     with Notifier(NotifyOptions(url=f"{url}/secret-token"), host):
@@ -197,7 +195,7 @@ def test_a_receiver_that_is_away_is_said_and_costs_nothing_else(
     assert "secret-token" not in caplog.text
 
 
-def test_a_command_gets_each_notice(host: LocalHost, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_command_gets_each_notice(host: Host, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = tmp_path / "told.py"
     script.write_text(
         "import json, os, pathlib, sys\n"
@@ -214,7 +212,7 @@ def test_a_command_gets_each_notice(host: LocalHost, tmp_path: Path, caplog: pyt
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_has_started(
-    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("punctual.api.notifier._COMMAND_S_MAX", 1.0)
     command = f"sh -c 'sleep 600 & echo $! > {tmp_path}/pid; wait'"
@@ -226,7 +224,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_has_started(
 
 
 def test_a_command_may_write_megabytes_and_fills_no_log(
-    host: LocalHost, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    host: Host, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     script = tmp_path / "loud.py"
     script.write_text("print('no such user', 'x' * 5_000_000)\nprint('\\x1b[31m' * 1000)\nraise SystemExit(4)\n")
@@ -264,7 +262,7 @@ def _silent_server(*, drips: bool) -> Iterator[tuple[str, list[socket]]]:
 
 @pytest.mark.parametrize("drips", [False, True])
 def test_a_receiver_that_never_answers_is_given_up(
-    drips: bool, host: LocalHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    drips: bool, host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("punctual.api.notifier._ANSWER_S_MAX", 0.2)
     monkeypatch.setattr("punctual.api.notifier._PAUSES_S", (0.0,))
@@ -275,7 +273,7 @@ def test_a_receiver_that_never_answers_is_given_up(
 
 @pytest.mark.parametrize("receiver", ["command", "url"])
 def test_a_daemon_that_leaves_its_jobs_waits_for_no_receiver(
-    receiver: str, host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    receiver: str, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next daemon tells of what this one could not."""
     for name in ("_COMMAND_S_MAX", "_ANSWER_S_MAX", "_LAST_S_MAX"):
@@ -313,7 +311,7 @@ def test_a_command_is_found_from_another_folder(tmp_path: Path, monkeypatch: pyt
     assert NotifyOptions(command="notify-send  x").at_home().command == "notify-send  x"
 
 
-def test_a_change_that_came_while_no_daemon_was_there_is_told_by_the_next_one(host: LocalHost) -> None:
+def test_a_change_that_came_while_no_daemon_was_there_is_told_by_the_next_one(host: Host) -> None:
     submit(host, "lands")
     with Receiver().listening() as receiver:
         database = ServiceDatabase(service_root())
@@ -325,7 +323,7 @@ def test_a_change_that_came_while_no_daemon_was_there_is_told_by_the_next_one(ho
     assert [each["job"] for each in receiver.got] == ["lands"]
 
 
-def test_what_cannot_be_noted_is_sent_all_the_same(host: LocalHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_noted_is_sent_all_the_same(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     with Receiver().listening() as receiver, Notifier(NotifyOptions(url=receiver.url), host):
         submit(host, "one")
         wait_until(lambda: len(receiver.got) == 1)
@@ -342,7 +340,7 @@ def test_what_cannot_be_noted_is_sent_all_the_same(host: LocalHost, caplog: pyte
     assert caplog.text.count("cannot be noted: ") == 1
 
 
-def test_notices_are_sent_beside_a_damaged_database(host: LocalHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_notices_are_sent_beside_a_damaged_database(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     (service_root() / "service.db").write_bytes(b"garbage" * 2000)
     with Receiver().listening() as receiver, Notifier(NotifyOptions(url=receiver.url), host):
         submit(host, "one")
@@ -358,7 +356,7 @@ def test_nothing_is_remembered_of_jobs_that_the_host_has_forgotten() -> None:
 
 
 def test_a_receiver_that_hangs_delays_no_other_one_and_the_order_is_kept(
-    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("punctual.api.notifier._ANSWER_S_MAX", 600.0)
     monkeypatch.setattr("punctual.api.notifier._LAST_S_MAX", 0.0)
@@ -374,7 +372,7 @@ def test_a_receiver_that_hangs_delays_no_other_one_and_the_order_is_kept(
 
 
 def test_a_receiver_that_is_away_is_asked_once_for_each_notice_until_it_is_back(
-    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+    host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("punctual.api.notifier._PAUSES_S", (0.0, 0.0))
     with Receiver([503] * 4).listening() as receiver, Notifier(NotifyOptions(url=receiver.url), host):
@@ -385,7 +383,7 @@ def test_a_receiver_that_is_away_is_asked_once_for_each_notice_until_it_is_back(
 
 
 def test_what_a_receiver_cannot_take_in_time_is_dropped_and_said(
-    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("punctual.api.notifier.N_WAITING_MAX", 1)
     monkeypatch.setattr("punctual.api.notifier._LAST_S_MAX", 0.0)

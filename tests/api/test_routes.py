@@ -33,9 +33,9 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.quoting import DeadlinePrice, Finish, HurtJob, Quote
 from punctual.core.reason import Reason
-from punctual.daemon import local_host
+from punctual.daemon import host as host_module
 from punctual.daemon.control_socket import ask
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.quotes import quote_fields
 from punctual.daemon.runs import messages_of
 from punctual.executors.local.job_log import times_of
@@ -556,7 +556,7 @@ def test_a_key_never_runs_a_job_twice_that_the_host_has_forgotten(
     assert service.caller.post("/jobs", asked, key).status == 201
     ended(service, "a")
     with monkeypatch.context() as later:
-        later.setattr(LocalHost, "knows", lambda *_: False)
+        later.setattr(Host, "knows", lambda *_: False)
         reply = service.caller.post("/jobs", asked, key)
     assert reply.status == 410
     assert "job 'a'" in reply.json()["detail"]
@@ -573,7 +573,7 @@ def test_a_request_said_again_before_the_host_has_come_to_it_is_not_refused_beca
         time.sleep(0.5)
         return write(journal, messages)
 
-    monkeypatch.setattr(local_host, "_TELL_S_MAX", 0.05)
+    monkeypatch.setattr(host_module, "_TELL_S_MAX", 0.05)
     monkeypatch.setattr(SqliteJournal, "append", slow)
     asked, key = {"program": program(), "name": "a"}, {"Idempotency-Key": "k1"}
     assert service.caller.post("/jobs", asked, key).status == 503

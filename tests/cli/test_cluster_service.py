@@ -16,8 +16,8 @@ from punctual.daemon import host_executor
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest
+from punctual.daemon.host import Host
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.local_host import LocalHost
 
 NODES = (NodeId("node-a"), NodeId("node-b"))
 OPTIONS = HostOptions(actuator="pacing", engine="ray", shared=True)
@@ -34,7 +34,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
 
 
 @pytest.fixture
-def service(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHost]:
+def service(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """A service on two nodes, each with as much as this machine."""
     with ExitStack() as closing:
         agents = {node: new_agent(node) for node in NODES}
@@ -60,9 +60,7 @@ def elastic(terminal: Terminal) -> list[str]:
     return terminal.script("import time\ntime.sleep(1000)", "elastic.py")
 
 
-def test_a_job_is_submitted_that_outgrows_the_machine_on_which_it_is_typed(
-    service: LocalHost, terminal: Terminal
-) -> None:
+def test_a_job_is_submitted_that_outgrows_the_machine_on_which_it_is_typed(service: Host, terminal: Terminal) -> None:
     workers = ["--workers", "1..2", "--cores-per-worker", f"{CORES:g}"]
     done = terminal.tell("submit", "--name", "big", *workers, "--", *elastic(terminal))
     assert done.returncode == 0, done.stderr
@@ -70,7 +68,7 @@ def test_a_job_is_submitted_that_outgrows_the_machine_on_which_it_is_typed(
     assert (spec.id, spec.ceiling.cores) == ("big", 2 * CORES)
 
 
-def test_a_job_of_a_file_may_outgrow_the_machine(service: LocalHost, terminal: Terminal) -> None:
+def test_a_job_of_a_file_may_outgrow_the_machine(service: Host, terminal: Terminal) -> None:
     program = json.dumps(elastic(terminal))
     (terminal.folder / "jobs.toml").write_text(
         f'[[job]]\nname = "big"\nworkers = "1..2"\ncores_per_worker = {CORES}\nprogram = {program}\n'
@@ -80,7 +78,7 @@ def test_a_job_of_a_file_may_outgrow_the_machine(service: LocalHost, terminal: T
     assert [service.status(job).spec.ceiling.cores for job in service.open_jobs()] == [2 * CORES]
 
 
-def test_a_quote_is_given_for_a_job_that_outgrows_the_machine(service: LocalHost, terminal: Terminal) -> None:
+def test_a_quote_is_given_for_a_job_that_outgrows_the_machine(service: Host, terminal: Terminal) -> None:
     workers = ["--workers", "1..2", "--cores-per-worker", f"{CORES:g}", "--steps", "1000", "--work", "1h"]
     done = terminal.tell("quote", "--json", *workers, "--", *elastic(terminal))
     assert done.returncode == 0, done.stderr
@@ -89,7 +87,7 @@ def test_a_quote_is_given_for_a_job_that_outgrows_the_machine(service: LocalHost
     assert max(finish["n_workers"] for finish in finishes) == 2
 
 
-def test_what_no_node_has_is_refused_with_what_the_nodes_have(service: LocalHost, terminal: Terminal) -> None:
+def test_what_no_node_has_is_refused_with_what_the_nodes_have(service: Host, terminal: Terminal) -> None:
     too_many = terminal.tell("submit", "--workers", "1..3", "--cores-per-worker", f"{CORES:g}", "--", "true")
     assert too_many.returncode == 2
     assert f"the nodes of this cluster, with {2 * CORES:g} cores" in too_many.stderr
@@ -99,7 +97,7 @@ def test_what_no_node_has_is_refused_with_what_the_nodes_have(service: LocalHost
     assert not service.open_jobs()
 
 
-def test_a_change_of_a_job_is_held_to_what_one_node_has(service: LocalHost, terminal: Terminal) -> None:
+def test_a_change_of_a_job_is_held_to_what_one_node_has(service: Host, terminal: Terminal) -> None:
     assert terminal.tell("submit", "--name", "small", "--", *elastic(terminal)).returncode == 0
     refused = terminal.tell("set", "small", "--cores", f"{CORES + 1:g}")
     assert refused.returncode == 2

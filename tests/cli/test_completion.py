@@ -12,7 +12,7 @@ from tests.daemon.live_jobs import PACED, submission
 
 from punctual import registry
 from punctual.cli._app import COMMANDS
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import new_host
 
 Offer = Callable[[str], set[str]]
 
@@ -43,7 +43,7 @@ def test_commands_and_their_options_are_offered(offered: Offer) -> None:
 
 
 def test_names_of_jobs_are_offered(offered: Offer) -> None:
-    with local_host("host", PACED) as host:
+    with new_host("host", PACED) as host:
         host.submit(submission("resnet"))
         host.submit(submission("bert"))
         host.run_for(60.0, lambda: all(host.knows(job) for job in host.run_folder.jobs()))

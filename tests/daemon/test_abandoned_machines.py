@@ -17,7 +17,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon import host_executor
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.machine_providers import abandoned, end_abandoned, fleets, has_machines
-from punctual.daemon.restore import AllEndedError, local_host, resumed_host
+from punctual.daemon.opening import new_host
+from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.retention import RetentionLimits, prune
 from punctual.daemon.run_folder import run_named
 
@@ -77,7 +78,7 @@ def killed_daemon(cluster: str, job: str) -> None:
     """Be a service that has the least machines, and is killed."""
     host_executor.members_of = lambda run, options: FixedMembers({})
     options = replace(PACED, engine="ray", policy="least-cost", cluster=cluster, shared=True)
-    with local_host("daemon", options, facts={"is_service": True}) as host:
+    with new_host("daemon", options, facts={"is_service": True}) as host:
         if job:
             host.submit(submission(job))
         while not [lack for lack in host.lacks() if lack.n_starting == 2]:
@@ -92,7 +93,7 @@ def kill_a_daemon(cloud: Cloud, job: str = "") -> None:
 
 
 def test_machines_end_with_their_daemon_and_nothing_is_told_of_them(cloud: Cloud) -> None:
-    with local_host("daemon", cloud.options) as host:
+    with new_host("daemon", cloud.options) as host:
         until_all(host, lambda: cloud.machines == ["spot-0", "spot-1"])
         (fleet,) = fleets(host.run_folder)
         assert fleet.is_kept
@@ -178,7 +179,7 @@ def test_a_pool_that_the_file_has_no_more_keeps_its_machines_only_as_long_as_the
 
 
 def test_a_daemon_that_cannot_end_its_machines_leaves_a_record_of_them(cloud: Cloud) -> None:
-    with local_host("daemon", cloud.options) as host:
+    with new_host("daemon", cloud.options) as host:
         until_all(host, lambda: len(cloud.machines) == 2)
         cloud.set_away(True)
     assert len(cloud.machines) == 2

@@ -41,9 +41,10 @@ from punctual.core.resources import Resources
 from punctual.daemon import host_executor
 from punctual.daemon.agent_process import AgentProcess, drain_here
 from punctual.daemon.control_socket import ControlSocket
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import new_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import agent_run, run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster import executor as cluster_executor
@@ -486,13 +487,13 @@ def nodes(closing: ExitStack, monkeypatch: pytest.MonkeyPatch, request: pytest.F
 CLUSTER = replace(PACED, engine="ray", policy="fifo")
 
 
-def until_all(host: LocalHost, holds: Callable[[], bool]) -> None:
+def until_all(host: Host, holds: Callable[[], bool]) -> None:
     host.run_for(PATIENCE_S, holds)
     assert holds()
 
 
 def test_a_host_runs_jobs_on_the_nodes_of_a_cluster(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:
-    with local_host("host", CLUSTER) as host:
+    with new_host("host", CLUSTER) as host:
         until_all(host, lambda: len(host.nodes()) == 2)
         cores = host.capacity.cores
         for name in ("a", "b"):  # each wants a node for itself
@@ -507,7 +508,7 @@ def test_a_host_runs_jobs_on_the_nodes_of_a_cluster(nodes: dict[NodeId, Wire], t
 
 def test_a_host_that_comes_back_goes_on_with_the_jobs_of_its_nodes(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:
     go = tmp_path / "go"
-    with local_host("host", CLUSTER) as host:
+    with new_host("host", CLUSTER) as host:
         until_all(host, lambda: len(host.nodes()) == 2)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
@@ -526,7 +527,7 @@ def test_a_host_that_comes_back_goes_on_with_the_jobs_of_its_nodes(nodes: dict[N
 
 def test_what_ends_while_there_is_no_host_is_told_to_the_next_one(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:
     go = tmp_path / "go"
-    with local_host("host", CLUSTER) as host:
+    with new_host("host", CLUSTER) as host:
         until_all(host, lambda: len(host.nodes()) == 2)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
@@ -545,7 +546,7 @@ def test_jobs_that_nobody_steers_for_long_end_and_are_started_again_by_the_next_
     nodes: dict[NodeId, Wire], tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
-    with local_host("host", replace(CLUSTER, lost_after_s=SHORT_S)) as host:
+    with new_host("host", replace(CLUSTER, lost_after_s=SHORT_S)) as host:
         until_all(host, lambda: len(host.nodes()) == 2)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
@@ -579,7 +580,7 @@ def test_a_host_asks_for_room_while_a_job_waits_for_it_and_uses_the_node_that_co
     members = FixedMembers({A: nodes[A]})
     monkeypatch.setattr(host_executor, "members_of", lambda run, options: members)
     go = tmp_path / "go"
-    with local_host("host", replace(CLUSTER, autoscale=2)) as host:
+    with new_host("host", replace(CLUSTER, autoscale=2)) as host:
         until_all(host, lambda: len(host.nodes()) == 1)
         cores = host.capacity.cores
         for name in ("a", "b"):  # each wants a node for itself
@@ -596,14 +597,14 @@ def test_a_host_asks_for_room_while_a_job_waits_for_it_and_uses_the_node_that_co
 def test_a_host_without_nodes_refuses_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers({}))
     monkeypatch.setattr(cluster_executor, "_FIRST_S_MAX", 0.1)
-    with local_host("host", CLUSTER) as host, pytest.raises(InvalidSpec, match="none of whose nodes has answered"):
+    with new_host("host", CLUSTER) as host, pytest.raises(InvalidSpec, match="none of whose nodes has answered"):
         host.submit(submission("a"))
 
 
 @may_lose_nodes
 def test_the_jobs_of_a_lost_node_are_started_again_on_another(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:
     go = tmp_path / "go"
-    with local_host("host", replace(CLUSTER, lost_after_s=SHORT_S)) as host:
+    with new_host("host", replace(CLUSTER, lost_after_s=SHORT_S)) as host:
         until_all(host, lambda: len(host.nodes()) == 2)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
@@ -623,7 +624,7 @@ def test_jobs_leave_a_node_that_is_drained_and_come_back_to_one_that_is_not(
     nodes: dict[NodeId, Wire], tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
-    with local_host("host", CLUSTER) as host:
+    with new_host("host", CLUSTER) as host:
         until_all(host, lambda: len(host.nodes()) == 2)
         host.submit(submission("a", awaited=go, n_retries=0))
         until_all(host, lambda: pid_of_waiting(go) > 0)

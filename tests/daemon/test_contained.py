@@ -19,8 +19,8 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message, Sink
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
-from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host
+from punctual.daemon.host import Host
+from punctual.daemon.opening import new_host
 from punctual.executors.job_facts import JobFacts
 from punctual.executors.local.actuator import Actuator, JobGroup
 from punctual.executors.local.executor import LocalExecutor
@@ -173,7 +173,7 @@ def submission(name: str, *argv: str, **more: Any) -> Submission:
     return submission_of(options, time.monotonic(), capacity_here(), inherited={})
 
 
-def pause_and_resume(host: LocalHost, jobs: set[JobId]) -> Callable[[Message], None]:
+def pause_and_resume(host: Host, jobs: set[JobId]) -> Callable[[Message], None]:
     """Have each of `jobs` paused once it runs, and resumed after whatever is answered."""
     paused: set[JobId] = set()
 
@@ -196,7 +196,7 @@ def test_a_call_that_fails_for_one_job_ends_neither_the_host_nor_another_job(
     for i, (kind, name) in enumerate(CALLS[i_first : i_first + N_BROKEN], start=i_first):
         saboteur.breaks(kind, name, ERRORS[i % len(ERRORS)])
     healthy = {JobId(f"healthy-{i}") for i in range(4)}
-    with local_host("host", replace(PACED, jobs_at_once=len(healthy) + N_BROKEN)) as host:
+    with new_host("host", replace(PACED, jobs_at_once=len(healthy) + N_BROKEN)) as host:
         # One that stands still and cannot be told to end does not end.
         paused = {job for job, (_, name) in saboteur.calls.items() if name not in ("stop", "terminate")}
         host.subscribe(pause_and_resume(host, paused))

@@ -23,7 +23,7 @@ from punctual.core.ids import JobId
 from punctual.daemon import control_socket
 from punctual.daemon.control_client import standings
 from punctual.daemon.control_socket import ControlFailed, ask
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.request.submission import encode_submission
 
 #: What no field of a request should hold, with what some of them may.
@@ -69,7 +69,7 @@ _GROWTH_BYTES = 1 << 20
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[LocalHost]:
+def host(tmp_path: Path) -> Iterator[Host]:
     """It steers job `a`, which waits."""
     with steered_host() as made:
         made.submit(submission("a", awaited=tmp_path / "go", deadline_s=3600.0))
@@ -77,7 +77,7 @@ def host(tmp_path: Path) -> Iterator[LocalHost]:
         yield made
 
 
-def is_steering(host: LocalHost) -> bool:
+def is_steering(host: Host) -> bool:
     """Whether the host still handles what comes: a change is in force once it is answered."""
     ask(host.run_folder.socket, {"verb": "change", "job": "a", "change": {"weight": 2.0}}, PATIENCE_S)
     return [job["job"] for job in standings(host.run_folder)][:1] == ["a"] and not host.has_ended(JobId("a"))
@@ -148,7 +148,7 @@ def n_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- one that is open meanwhile counts each time
 
 
-def play(host: LocalHost, seed: int, n_frames: int) -> set[str]:
+def play(host: Host, seed: int, n_frames: int) -> set[str]:
     """Send so many frames; what kinds of answers there were."""
     random, told, kinds = Random(seed), encode_submission(submission("other")), set[str]()
     for _ in range(n_frames):
@@ -158,7 +158,7 @@ def play(host: LocalHost, seed: int, n_frames: int) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_host_goes_on_whatever_it_is_asked(host: LocalHost, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_host_goes_on_whatever_it_is_asked(host: Host, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     assert is_steering(host)
     assert {"failed", "refused"} <= play(host, seed, 600) <= {"answer", "failed", "refused"}
     assert is_steering(host)
@@ -166,7 +166,7 @@ def test_a_host_goes_on_whatever_it_is_asked(host: LocalHost, seed: int, caplog:
 
 
 @pytest.mark.parametrize("at", [-1.0, 1e308, 10**400, float("nan"), float("inf")])
-def test_a_job_cannot_be_submitted_at_another_time(host: LocalHost, at: float) -> None:
+def test_a_job_cannot_be_submitted_at_another_time(host: Host, at: float) -> None:
     told = encode_submission(submission("other"))
     fields = {**json.loads(told["submitted"]), "at": at}
     with pytest.raises((InvalidSpec, ControlFailed)):
@@ -181,7 +181,7 @@ def settled(look: Callable[[], int], most: int) -> None:
     wait_until(look, lambda n: n <= most)
 
 
-def test_requests_leave_no_descriptor_no_thread_and_no_memory(host: LocalHost) -> None:
+def test_requests_leave_no_descriptor_no_thread_and_no_memory(host: Host) -> None:
     play(host, 100, 60)
     assert is_steering(host)
     n_files, n_threads = n_descriptors(), active_count()
@@ -201,14 +201,14 @@ def test_requests_leave_no_descriptor_no_thread_and_no_memory(host: LocalHost) -
     assert is_steering(host)
 
 
-def test_a_request_that_is_too_long_is_read_no_further(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_is_too_long_is_read_no_further(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_socket, "_REQUEST_BYTES_MAX", 1 << 20)
     told, random = b'{"verb": "status", "more": "' + b"x" * (4 << 20) + b'"}\n', Random(0)
     assert "failed" in (send(host.run_folder.socket, told, random) or "failed: the connection was closed")
     assert is_steering(host)
 
 
-def test_many_clients_that_say_nothing_or_half_a_request_keep_nobody_out_for_good(host: LocalHost) -> None:
+def test_many_clients_that_say_nothing_or_half_a_request_keep_nobody_out_for_good(host: Host) -> None:
     n_files = n_descriptors()
     with ExitStack() as open_ones:
         for i in range(400):

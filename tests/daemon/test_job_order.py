@@ -10,7 +10,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, JobStarted
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import new_host
 from punctual.request.job_order import in_order
 from punctual.request.submission import Submission
 
@@ -44,7 +44,7 @@ def test_live_jobs_run_one_after_the_other_and_end_with_those_that_fail(tmp_path
         if isinstance(message, JobStarted | JobFinished):
             seen.append((type(message).__name__, message.job))
 
-    with local_host("host", PACED) as host:
+    with new_host("host", PACED) as host:
         host.subscribe(listen)
         host.submit_all(
             [after("second", "first"), after("first"), after("fails", "second", code=3), after("never", "fails")]

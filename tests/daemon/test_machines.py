@@ -24,8 +24,9 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.pools import PoolSpec
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
-from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.host import Host
+from punctual.daemon.opening import new_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster.machines import Offer
@@ -80,7 +81,7 @@ def test_machines_are_asked_for_by_the_policy_go_on_with_the_next_host_and_end_w
 ) -> None:
     go = tmp_path / "go"
     options = replace(PACED, engine="ray", policy="least-cost", cluster=str(tmp_path / "market.toml"))
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         assert not host.nodes()
         assert host.capacity.cores == 64.0, "that of a machine that may come"
         host.submit(submission("a", awaited=go))
@@ -114,7 +115,7 @@ def test_a_job_that_waits_for_machines_says_why_and_until_when_wherever_users_lo
 ) -> None:
     obtainable[0] = 0
     options = replace(PACED, engine="ray", policy="least-cost", cluster=str(tmp_path / "market.toml"))
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         host.submit(submission("a"))
         until_all(host, lambda: bool(host.waits(host.now())))
         until_said = host.clocks().clock(host.lacks()[0].since_at)
@@ -125,7 +126,7 @@ def test_a_job_that_waits_for_machines_says_why_and_until_when_wherever_users_lo
         until_all(host, host.all_ended)
 
 
-def answers_of(host: LocalHost, *questions: Callable[[], T]) -> list[T]:
+def answers_of(host: Host, *questions: Callable[[], T]) -> list[T]:
     """Return the answers to questions to a host that runs meanwhile."""
     with ThreadPoolExecutor() as threads:
         answers = [threads.submit(question) for question in questions]
@@ -134,7 +135,7 @@ def answers_of(host: LocalHost, *questions: Callable[[], T]) -> list[T]:
     return [answer.result() for answer in answers]
 
 
-def outputs_of(host: LocalHost, *commands: str) -> list[str]:
+def outputs_of(host: Host, *commands: str) -> list[str]:
     """Return the outputs of commands that ask the host."""
     return answers_of(host, *(partial(output_of, command) for command in commands))
 
@@ -148,7 +149,7 @@ JOB = JobId("a")
 SPENT = "its budget pays for no machine any more"
 
 
-def check_is_told(host: LocalHost, reason: str) -> None:
+def check_is_told(host: Host, reason: str) -> None:
     """Look for the reason why a job waits wherever users look."""
     for answer in outputs_of(host, "ps", "show", "why"):
         assert reason[1:] in answer
@@ -164,7 +165,7 @@ def test_a_job_leaves_its_machine_once_its_budget_is_spent_and_goes_on_with_anot
 ) -> None:
     go = tmp_path / "go"
     options = replace(PACED, engine="ray", policy="least-cost", cluster=str(tmp_path / "market.toml"))
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         host.change_policy("least-cost", {"look_s": 1.0})
         host.submit(submission("a", awaited=go, budget_usd=6.0))
         until_all(host, lambda: pid_of_waiting(go) > 0)
@@ -199,7 +200,7 @@ def test_a_job_for_which_machines_are_too_dear_says_so_wherever_users_look(
     others["stays"] = Offer(spec=stays, price_usd_h=36_000.0, obtainable=1)
     others["spot"] = Offer(spec=spot, price_usd_h=3600.0, obtainable=0, seen=[(172_800.0, 3600.0, 1)])
     options = replace(PACED, engine="ray", policy="least-cost", cluster=str(tmp_path / "market.toml"))
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         host.submit(submission("a", deadline_s=7 * 86_400.0, work="2m"))
         until_all(host, lambda: host.waits(host.now()).get(JOB, NO_WAIT).unbought is not None and not market.agents)
         check_is_told(host, "no machine now is worth its price: it waits for cheaper ones")
@@ -216,11 +217,11 @@ def test_a_job_for_which_machines_are_too_dear_says_so_wherever_users_look(
 def test_a_budget_is_refused_where_nothing_heeds_it(market: AgentMarket, tmp_path: Path) -> None:
     del market
     options = replace(PACED, engine="ray", policy="earliest-deadline", cluster=str(tmp_path / "market.toml"))
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         with pytest.raises(InvalidSpec, match="a policy that heeds budgets") as refused:
             host.submit(submission("a", budget_usd=8.0))
         assert refused.value.option == "budget_usd"
-    with local_host("other", PACED) as host:
+    with new_host("other", PACED) as host:
         with pytest.raises(InvalidSpec, match="which have prices"):
             host.submit(submission("a", budget_usd=8.0))
         go = tmp_path / "go"

@@ -17,7 +17,8 @@ from punctual.core.protocols import Message
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import standings
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import new_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.local.launch import JobProcess
@@ -50,7 +51,7 @@ def test_an_urgent_job_pauses_another_which_then_goes_on(policy: str, workers: b
             go.touch()
 
     options = HostOptions(actuator="pacing", policy=policy)
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         give_up_at = host.now() + PATIENCE_S
         host.subscribe(on_message)
         host.submit(whole_machine(PATIENT, workers=workers, awaited=go, deadline_s=36000.0))
@@ -83,7 +84,7 @@ def test_the_supervisor_of_a_job_that_its_user_has_paused_knows_it_at_once(
             told_by_then.append(bool(told) and told[-1])
 
     monkeypatch.setattr(JobProcess, "renew", noted)
-    with local_host("host", HostOptions(actuator="pacing")) as host:
+    with new_host("host", HostOptions(actuator="pacing")) as host:
         host.subscribe(on_message)
         host.submit(whole_machine(PATIENT, workers=False, awaited=go, deadline_s=36000.0))
         host.run(lambda: pid_of_waiting(go) > 0)
@@ -98,9 +99,9 @@ def test_the_supervisor_of_a_job_that_its_user_has_paused_knows_it_at_once(
 HOST = """
 import pathlib, sys
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import new_host
 go = pathlib.Path(sys.argv[1])
-with local_host("host", PACED) as host:
+with new_host("host", PACED) as host:
     job = host.submit(submission("a", awaited=go))
     host.run(lambda: pid_of_waiting(go) > 0)
     host.pause(job, "lunch", by="anna")

@@ -325,7 +325,6 @@ def test_nothing_is_left_after_the_end(make_bench: Callable[..., Bench]) -> None
 HOST = """
 import time
 from queue import SimpleQueue
-from typing import Any
 from punctual.daemon.planner import ProcessPlanner
 from tests.daemon.test_process_planner import snapshot
 planner = ProcessPlanner("failing", {{"how": "hang", "where": {where!r}}}, limit_s=3600.0)

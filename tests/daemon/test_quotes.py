@@ -17,9 +17,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.quoting import Quote, QuoteRequest
 from punctual.daemon.control_client import quote_job, quote_new
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
+from punctual.daemon.opening import new_host
 from punctual.daemon.planner import InlinePlanner, ProcessPlanner, QuoteFailed
-from punctual.daemon.restore import local_host
 from punctual.daemon.runs import find_job, open_jobs
 from punctual.policies.proportional import Proportional
 from punctual.request.submission import encode_submission
@@ -28,12 +28,12 @@ LONG_S = 60.0
 
 
 @pytest.fixture
-def host() -> Iterator[LocalHost]:
-    with local_host("host", PACED) as made:
+def host() -> Iterator[Host]:
+    with new_host("host", PACED) as made:
         yield made
 
 
-def test_a_new_job_and_a_running_one_are_quoted_while_the_host_steers(host: LocalHost, tmp_path: Path) -> None:
+def test_a_new_job_and_a_running_one_are_quoted_while_the_host_steers(host: Host, tmp_path: Path) -> None:
     awaited = tmp_path / "go"
     first = submission("first", awaited=awaited)
     host.submit(first)
@@ -62,7 +62,7 @@ def test_a_new_job_and_a_running_one_are_quoted_while_the_host_steers(host: Loca
     assert not host.knows(JobId("new")), "a quote changes nothing"
 
 
-def test_of_an_unknown_job_nothing_is_quoted(host: LocalHost) -> None:
+def test_of_an_unknown_job_nothing_is_quoted(host: Host) -> None:
     with pytest.raises(InvalidSpec, match="job of that name"):
         host.quote(JobId("nobody"))
 

@@ -35,16 +35,17 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import N_ENDED_REMEMBERED
 from punctual.core.protocols import Message
-from punctual.daemon import local_host as local_host_module
+from punctual.daemon import host as host_module
 from punctual.daemon.adoption import _claim
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import standings, stop
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_executor import HERE
-from punctual.daemon.restore import resumed_host, sweep
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import find_job, jobs_of, messages_of, open_jobs
+from punctual.daemon.sweeping import sweep
 from punctual.executors.local.process_tree import state_of
 from punctual.journal import file as journal_file
 from punctual.journal.boot import ClockRecord, suspended_s
@@ -59,13 +60,13 @@ HOST = """
 import pathlib, sys
 from functools import partial
 from tests.daemon.live_jobs import PACED, submission
-from punctual.daemon import local_host as composed
+from punctual.daemon import host as composed
 from punctual.daemon.capacity import capacity_here
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import new_host
 from punctual.journal.maintenance import JournalMaintenance, UpkeepLimits
 composed.JournalMaintenance = partial(JournalMaintenance, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
 go, marker = map(pathlib.Path, sys.argv[1:])
-with local_host("host", PACED) as host:
+with new_host("host", PACED) as host:
     host.submit(submission("a", awaited=go))
     host.submit(submission("b", floor_cores=capacity_here().cores, secret=str(marker)))
     host.run(host.all_ended)
@@ -95,9 +96,9 @@ HOST_WITH_CHANGED_POLICY = """
 import pathlib, sys
 from dataclasses import replace
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import new_host
 go = pathlib.Path(sys.argv[1])
-with local_host("host", PACED) as host:
+with new_host("host", PACED) as host:
     first, last = submission("a", awaited=go), submission("b")
     host.submit_all([first, replace(last, spec=replace(last.spec, after=("a",)))])
     host.run(lambda: pid_of_waiting(go) > 0)
@@ -134,7 +135,7 @@ from tests.daemon.live_jobs import submission
 from tests.daemon.test_restore import A, B, LEAVING
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import new_host
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 from punctual.executors.local import job_run
@@ -146,7 +147,7 @@ options = JobOptions(
 )
 leaving = submission_of(options, time.monotonic(), whole_machine)
 options = HostOptions(actuator="pacing", policy="earliest-deadline")
-with local_host("host", options) as host:
+with new_host("host", options) as host:
     host.submit(leaving)
     host.run(lambda: any(status.steps_done == 10 for status in host.jobs()))
     host.submit(submission("b", awaited=go, floor_cores=whole_machine.cores, deadline_s=3600.0))
@@ -298,7 +299,7 @@ def test_a_suspension_of_the_machine_between_two_hosts_is_made_up_for_once(
 ) -> None:
     run = killed(start(HOST_WITH_DEADLINE))
     before_s = suspended_s()
-    monkeypatch.setattr(local_host_module, "suspended_s", lambda: before_s + 120.0)
+    monkeypatch.setattr(host_module, "suspended_s", lambda: before_s + 120.0)
     with resumed_host(run) as host:
         host.run(lambda: host.status(A).spec.deadline_s == pytest.approx(480.0, abs=1.0))
         host.hand_over()
@@ -562,7 +563,7 @@ def refused(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["restore.local_executor", "restore.SwitchingPlanner", "restore.ControlSocket", "restore.LocalHost"],
+    ["restore.local_executor", "opening.SwitchingPlanner", "opening.ControlSocket", "opening.Host"],
 )
 def test_a_takeover_that_fails_leaves_the_jobs_to_the_next(
     place: str, start: Callable[[], ForkedPython[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

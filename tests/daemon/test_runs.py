@@ -16,10 +16,11 @@ from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
-from punctual.daemon.restore import give_up, resumed_host, sweep
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.retention import past_jobs
 from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import KnownJob, find_job, has_finished, known_jobs, messages_of, open_job, open_jobs
+from punctual.daemon.sweeping import give_up, sweep
 from punctual.history.run import summarize
 from punctual.journal.boot import boot_id
 from punctual.journal.sqlite import SqliteJournal

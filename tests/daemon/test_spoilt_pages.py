@@ -11,7 +11,8 @@ from tests.daemon.live_jobs import pid_of_waiting, submission
 from punctual.core.ids import JobId
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import new_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of
@@ -75,7 +76,7 @@ def program(name: str, code: str, *argv: object, **more: Any) -> Submission:
 
 @pytest.mark.parametrize(("actuator", "seed"), [("pacing", 1), ("auto", 2)])
 def test_jobs_that_spoil_their_pages_end_neither_the_host_nor_another_job(actuator: str, seed: int) -> None:
-    with local_host("host", HostOptions(actuator=actuator)) as host:
+    with new_host("host", HostOptions(actuator=actuator)) as host:
         for i in range(3):
             host.submit(program(f"spoiler-{i}", SPOILER, 10 * seed + i, retries=0))
         host.submit(program("endless", ENDLESS, 10**12))
@@ -91,7 +92,7 @@ def test_a_job_whose_page_cannot_be_opened_any_more_is_started_again_and_the_oth
     tmp_path: Path,
 ) -> None:
     spoilt, go = tmp_path / "spoilt", tmp_path / "go"
-    with local_host("host", HostOptions(actuator="pacing")) as host:
+    with new_host("host", HostOptions(actuator="pacing")) as host:
         host.submit(program("beheader", BEHEADER, spoilt))
         host.submit(submission("honest", awaited=go))
         host.run(lambda: spoilt.exists() and pid_of_waiting(go) > 0)

@@ -38,9 +38,9 @@ from punctual.core.program import Program
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.node_agent import NodeAgent
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import new_host
 from punctual.daemon.run_folder import agent_run
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.spread_job import JobPart, SpreadJob
@@ -364,11 +364,11 @@ def test_a_host_that_comes_back_goes_on_with_a_job_on_two_nodes(cluster: Cluster
 
 
 @contextmanager
-def on_two_nodes(closing: ExitStack, monkeypatch: pytest.MonkeyPatch, policy: str) -> Iterator[LocalHost]:
+def on_two_nodes(closing: ExitStack, monkeypatch: pytest.MonkeyPatch, policy: str) -> Iterator[Host]:
     """A host on two agents, both of which have joined."""
     wires = {node: direct(agent_of(closing, node)) for node in (A, B)}
     monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers(wires))
-    with local_host("host", replace(PACED, engine="ray", policy=policy)) as host:
+    with new_host("host", replace(PACED, engine="ray", policy=policy)) as host:
         host.run_for(PATIENCE_S, lambda: len(host.nodes()) == 2)
         yield host
 

@@ -196,11 +196,11 @@ from dataclasses import replace
 from tests.daemon.live_jobs import PACED
 from punctual.core.commands import WarnUser
 from punctual.daemon.capacity import capacity_here
-from punctual.daemon.restore import local_host
+from punctual.daemon.opening import new_host
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 warned = {}
-with local_host("host", replace(PACED, jobs_at_once=48)) as host:
+with new_host("host", replace(PACED, jobs_at_once=48)) as host:
     host.subscribe(lambda message: warned.setdefault(message.reason.code, str(message.reason)) if isinstance(message, WarnUser) else 0)
     for i in range(48):
         program = ["sh", "-c", f"while [ ! -e {sys.argv[1]} ]; do sleep 0.2; done"]

@@ -33,11 +33,12 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.daemon.control_client import is_answering
 from punctual.daemon.daemon_request import DaemonRequest
+from punctual.daemon.host import Host
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import start_daemon
-from punctual.daemon.local_host import LocalHost
 from punctual.daemon.machine_providers import abandoned
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import new_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import messages_of
 from punctual.history.judge import NO_WAIT
@@ -107,26 +108,26 @@ def events_of(kind: type) -> list[Any]:
     return [event for event in messages_of(run_named("host")) if isinstance(event, kind)]
 
 
-def n_workers(host: LocalHost) -> int:
+def n_workers(host: Host) -> int:
     status = host.executor.facts(JOB).workers if host.knows(JOB) else None
     return 0 if status is None else status.n_workers
 
 
-def steps(host: LocalHost) -> float:
+def steps(host: Host) -> float:
     return host.status(JOB).steps_done
 
 
-def nodes(host: LocalHost) -> set[str]:
+def nodes(host: Host) -> set[str]:
     return {str(node) for node in host.status(JOB).granted}
 
 
-def n_redone(host: LocalHost) -> int:
+def n_redone(host: Host) -> int:
     status = host.executor.facts(JOB).workers
     assert status is not None
     return status.n_steps_redone
 
 
-def begin(host: LocalHost, folder: Path, n_machines: int = 2, **more: Any) -> None:
+def begin(host: Host, folder: Path, n_machines: int = 2, **more: Any) -> None:
     """Submit the training, and wait until it has a worker on each of its machines."""
     job = JobOptions(
         program=[sys.executable, str(TRAINING), str(folder), str(N_STEPS)], name="job", workers="1..2",
@@ -146,7 +147,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor
     return dict(torch.load(folder / "weights"))
 
 
-def finish(host: LocalHost, folder: Path, expected: dict[str, torch.Tensor]) -> None:
+def finish(host: Host, folder: Path, expected: dict[str, torch.Tensor]) -> None:
     """Have the rest done fast; no step was lost but one at most, and the weights are those of a run on this machine alone."""
     (folder / "fast").touch()
     until_all(host, host.all_ended)
@@ -162,7 +163,7 @@ def finish(host: LocalHost, folder: Path, expected: dict[str, torch.Tensor]) -> 
 def test_workers_leave_a_machine_that_is_taken_away_between_two_steps(
     options: HostOptions, market: Market, tmp_path: Path, expected: dict[str, torch.Tensor]
 ) -> None:
-    with local_host("host", replace(options, cluster=str(market.file), policy="promises-first")) as host:
+    with new_host("host", replace(options, cluster=str(market.file), policy="promises-first")) as host:
         begin(host, tmp_path)
         assert nodes(host) == market.machines() == {"spot-0", "spot-1"}
         market.turn_to(10.0)
@@ -177,7 +178,7 @@ def test_workers_leave_a_machine_that_is_taken_away_between_two_steps(
 def test_machines_outlive_their_host_and_one_that_dies_costs_a_step_at_most_and_no_dollar_more(
     options: HostOptions, market: Market, tmp_path: Path, expected: dict[str, torch.Tensor]
 ) -> None:
-    with local_host("host", replace(options, cluster=str(market.file), policy="promises-first")) as host:
+    with new_host("host", replace(options, cluster=str(market.file), policy="promises-first")) as host:
         begin(host, tmp_path)
         before, machines = steps(host), market.machines()
         host.hand_over()
@@ -202,7 +203,7 @@ def test_workers_save_and_leave_once_the_budget_is_spent_and_go_on_with_another_
     market.file.write_text(market.file.read_text().replace("least = 2", "").replace("price_usd_h = 36.0", ""))
     prices = {"metadata": {"gap_seconds": 10, "spot_price": 36.0}, "data": COUNTS, "prices": [36.0, 36.0, 3600.0]}
     (tmp_path / "spot.json").write_text(json.dumps(prices))
-    with local_host("host", replace(options, cluster=str(market.file), policy="least-cost")) as host:
+    with new_host("host", replace(options, cluster=str(market.file), policy="least-cost")) as host:
         host.change_policy("least-cost", {"look_s": 1.0})
         begin(host, tmp_path, n_machines=1, budget_usd=7.0, stop_grace="5s")
         before = steps(host)

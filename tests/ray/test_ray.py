@@ -23,16 +23,17 @@ from punctual.core.ids import JobId
 from punctual.daemon import host_executor
 from punctual.daemon.capacity import device_kind
 from punctual.daemon.control_socket import listener_pid
+from punctual.daemon.host import Host
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host, resumed_host
+from punctual.daemon.opening import new_host
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
 
-def until_there_are(host: LocalHost, n_nodes: int) -> None:
+def until_there_are(host: Host, n_nodes: int) -> None:
     until_all(host, lambda: len([node for node in host.nodes() if node.capacity.cores >= 1.0]) == n_nodes)
 
 
@@ -67,7 +68,7 @@ class Other:
 
 def test_two_jobs_have_a_node_each_and_ray_sees_what_they_hold(options: HostOptions, tmp_path: Path) -> None:
     go = [tmp_path / "a", tmp_path / "b"]
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         until_there_are(host, 2)
         assert {node.device for node in host.nodes()} == {device_kind()}, "nodes tell their kind"
         for file in go:
@@ -84,7 +85,7 @@ def test_two_jobs_have_a_node_each_and_ray_sees_what_they_hold(options: HostOpti
 
 
 def test_what_other_applications_hold_is_not_given_to_jobs(options: HostOptions) -> None:
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         until_there_are(host, 2)
         import ray
 
@@ -102,7 +103,7 @@ def test_a_job_outlives_its_agent_and_its_host_and_an_update_of_both(
     options: HostOptions, tmp_path: Path, ray_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = tmp_path / "go"
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         until_there_are(host, 2)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
@@ -135,7 +136,7 @@ def test_a_job_of_a_node_that_leaves_is_started_again_on_another(
     go = tmp_path / "go"
     options = replace(options, lost_after_s=6.0)
     third = ray_cluster.add_node(num_cpus=2)  # the policy takes the node with most room
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         until_there_are(host, 3)
         largest = next(node.id for node in host.nodes() if node.capacity.cores > 1.0)
         host.submit(submission("a", awaited=go))
@@ -163,7 +164,7 @@ def drain(ray_cluster: Any, node: Any, within_s: int) -> None:
 def test_jobs_leave_a_node_that_ray_drains(options: HostOptions, ray_cluster: Any, tmp_path: Path) -> None:
     go = tmp_path / "go"
     third = ray_cluster.add_node(num_cpus=2)
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         until_there_are(host, 3)
         largest = next(node.id for node in host.nodes() if node.capacity.cores > 1.0)
         host.submit(submission("a", awaited=go, n_retries=0))
@@ -198,7 +199,7 @@ def test_ray_is_asked_for_room_for_all_jobs_while_one_waits(
     options: HostOptions, ray_cluster: Any, tmp_path: Path, kind: str
 ) -> None:
     go, address = tmp_path / "go", getattr(ray_cluster, kind)
-    with local_host("host", replace(options, address=address, autoscale=3)) as host:
+    with new_host("host", replace(options, address=address, autoscale=3)) as host:
         until_there_are(host, 2)
         for name in ("a", "b", "c"):
             host.submit(submission(name, floor_cores=1.0, awaited=go))
@@ -211,7 +212,7 @@ def test_ray_is_asked_for_room_for_all_jobs_while_one_waits(
 
 def test_only_the_nodes_that_a_file_describes_are_used_as_what_it_says(options: HostOptions, tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text('[[cluster]]\ncores = 0.5\ndevice = "small"\n')
-    with local_host("host", replace(options, cluster=str(tmp_path / "cluster.toml"))) as host:
+    with new_host("host", replace(options, cluster=str(tmp_path / "cluster.toml"))) as host:
         until_all(host, lambda: bool(host.nodes()))
         host.run_for(2.0)
         (node,) = host.nodes()
@@ -219,7 +220,7 @@ def test_only_the_nodes_that_a_file_describes_are_used_as_what_it_says(options: 
 
 
 def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path: Path) -> None:
-    with local_host("host", options) as host:
+    with new_host("host", options) as host:
         until_there_are(host, 2)
         job = JobOptions(
             program=[sys.executable, str(COUNTING), str(tmp_path)], name="job", workers="1..2", cores_per_worker="1"

@@ -24,7 +24,7 @@ from punctual.api.tokens import Role
 from punctual.client.schema import AnswerBody
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.job import JobHistory
 from punctual.request.words import visible
@@ -85,7 +85,7 @@ class ServiceContext:
     * `tracer`: makes a span of each request; None: none is made.
     """
 
-    def __init__(self, host: LocalHost, limits: Limits, tracer: "Tracer | None" = None) -> None:
+    def __init__(self, host: Host, limits: Limits, tracer: "Tracer | None" = None) -> None:
         self.host, self.limits, self.tracer = host, limits, tracer
         self.streams, self.rate = OpenStreams(limits), RequestRate(limits)
         self.is_closing = Event()

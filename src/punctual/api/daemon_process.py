@@ -21,7 +21,8 @@ from punctual.daemon.detached import caught, log_bounded
 from punctual.daemon.joining import log_file
 from punctual.daemon.logs import log_to_stderr, write_error
 from punctual.daemon.paths import owner_token_file, service_root
-from punctual.daemon.restore import AllEndedError, sweep
+from punctual.daemon.restore import AllEndedError
+from punctual.daemon.sweeping import sweep
 from punctual.executors.local.cgroup_files import command_group
 from punctual.executors.local.orphans import end_orphans
 from punctual.journal.errors import JournalTaken

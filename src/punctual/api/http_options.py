@@ -12,7 +12,7 @@ from punctual.api.server import check_installed, free_address, serve
 from punctual.api.telemetry_options import check_telemetry, is_configured
 from punctual.api.tls import Tls
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.logs import log_to_stderr, write_error
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ class HttpOptions:
             check_telemetry()
 
     @contextmanager
-    def served(self, host: LocalHost) -> Iterator[Sequence[str]]:
+    def served(self, host: Host) -> Iterator[Sequence[str]]:
         """Serve a host over HTTP; yield the addresses."""
         with ExitStack() as ending:
             tracer = ending.enter_context(self._telemetry(host))
             yield ending.enter_context(self._served(host, tracer)) if self._is_wanted() else ()
 
     @contextmanager
-    def _served(self, host: LocalHost, tracer: "Tracer | None") -> Iterator[Sequence[str]]:
+    def _served(self, host: Host, tracer: "Tracer | None") -> Iterator[Sequence[str]]:
         log_to_stderr("punctual: %(message)s")
         logging.getLogger("punctual.api").setLevel(logging.INFO)  # who changed what
         tls = None if self.tls_cert is None or self.tls_key is None else Tls(Path(self.tls_cert), Path(self.tls_key))
@@ -86,7 +86,7 @@ class HttpOptions:
                 )
             yield [str(place) for place in (served.socket, served.url) if place is not None]
 
-    def _telemetry(self, host: LocalHost) -> "AbstractContextManager[Tracer | None]":
+    def _telemetry(self, host: Host) -> "AbstractContextManager[Tracer | None]":
         """Start the host's telemetry; a collector named by the environment alone may be missing, with a message."""
         if not self.otel:
             if not is_configured():

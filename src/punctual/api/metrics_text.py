@@ -8,7 +8,7 @@ from punctual.api.standing import cluster_standing
 from punctual.api.status_json_cache import StatusJsonCache
 from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import remaining_time, slack_s, verdict
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.history.judge import Wait
 from punctual.request.deadlines import Now
 
@@ -46,7 +46,7 @@ _OF_JOBS = (
 )
 
 
-def metrics(host: LocalHost, kept: StatusJsonCache[JobMetrics]) -> list[Metric]:
+def metrics(host: Host, kept: StatusJsonCache[JobMetrics]) -> list[Metric]:
     """Return the metrics of jobs and nodes; `kept` caches the results of `job_metrics`."""
     now, cluster = host.clocks(), cluster_standing(host)
     states = [({"state": state}, float(cluster.jobs_by_state.get(state, 0))) for state in get_args(ToldState)]
@@ -71,7 +71,7 @@ def metrics(host: LocalHost, kept: StatusJsonCache[JobMetrics]) -> list[Metric]:
     return told
 
 
-def metrics_text(host: LocalHost, kept: StatusJsonCache[JobMetrics]) -> str:
+def metrics_text(host: Host, kept: StatusJsonCache[JobMetrics]) -> str:
     """Return `metrics` in Prometheus's format."""
     lines = []
     for metric in metrics(host, kept):

@@ -29,7 +29,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.core.units import DAY_S, span
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.paths import service_root
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import SupervisorLink, start_supervisor
@@ -324,7 +324,7 @@ class Notifier:
     meanwhile leaves it to the next one, which may tell it twice; what was told before is not told again.
     """
 
-    def __init__(self, options: NotifyOptions, host: LocalHost) -> None:
+    def __init__(self, options: NotifyOptions, host: Host) -> None:
         self._host = host
         self._run = host.run_folder.name
         self._ends = Event()
@@ -440,7 +440,7 @@ class _Said:
         return f"; it said: {text}" if text else ""
 
 
-def _fields(host: LocalHost, status: JobStatus, kind: NoticeKind | None, now: Now) -> dict[str, Any]:
+def _fields(host: Host, status: JobStatus, kind: NoticeKind | None, now: Now) -> dict[str, Any]:
     wait, promised_at = host.waits(now.at).get(status.id, NO_WAIT), host.promised_until_at(status.id)
     cores = sum(node.capacity.cores for node in host.nodes())
     said = headline(status, now.at, now.clock, wait, most_cores=cores, is_promised=promised_at is not None)

@@ -18,7 +18,7 @@ from punctual.api.tls import Tls
 from punctual.api.tokens import Tokens
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_socket import listener_pid, make_room
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.paths import owner_token_file, service_root, service_socket
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import live_folders
@@ -69,7 +69,7 @@ def check_installed() -> None:
 
 @contextmanager
 def serve(
-    host: LocalHost,
+    host: Host,
     address: str = DEFAULT_ADDRESS,
     *,
     tls: Tls | None = None,

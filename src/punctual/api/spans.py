@@ -14,7 +14,7 @@ from punctual.core.events import JobFailed, JobFinished, PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.runs import messages_of
 from punctual.history.decision_trace import decision_steps
 from punctual.history.job import JobHistory
@@ -40,7 +40,7 @@ class SpanReader:
     earlier host has its whole span.
     """
 
-    def __init__(self, host: LocalHost, tracer: Tracer) -> None:
+    def __init__(self, host: Host, tracer: Tracer) -> None:
         self._host, self._tracer = host, tracer
         #: Number of the first message that was not read.
         self._sequence = host.n_written + 1

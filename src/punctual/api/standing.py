@@ -7,13 +7,13 @@ from punctual.client import schema
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.status import JobStatus
 from punctual.core.verdict import remaining_time, slack_s, verdict
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.executors.cluster.node_link import NO_NEWS
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
 from punctual.request.deadlines import Now
 
 
-def job_standing(host: LocalHost | None, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> schema.JobStanding:
+def job_standing(host: Host | None, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> schema.JobStanding:
     """Return one job's standing at `now`, without the headline; `host`: None: it is over, and so are its plans."""
     remaining, judged = remaining_time(status, now.at), judge(status, now.at, now.iso, wait)
     done_frac, reason = status.done_frac, wait.unbought or status.reason
@@ -73,12 +73,12 @@ def job_standing(host: LocalHost | None, status: JobStatus, now: Now, wait: Wait
     )
 
 
-def standing_json(host: LocalHost, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> bytes:
+def standing_json(host: Host, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> bytes:
     """Encode `job_standing` as JSON."""
     return job_standing(host, status, now, wait).model_dump_json(by_alias=True).encode()
 
 
-def job_answer(host: LocalHost, status: JobStatus, now: Now) -> schema.JobStanding:
+def job_answer(host: Host, status: JobStatus, now: Now) -> schema.JobStanding:
     """Return the standing of one job of a host, with its headline."""
     wait = host.waits(now.at).get(status.id, NO_WAIT)
     standing = with_headline(
@@ -96,7 +96,7 @@ def with_headline(
     return standing.model_copy(update={"headline": said})
 
 
-def cluster_standing(host: LocalHost) -> schema.ClusterStanding:
+def cluster_standing(host: Host) -> schema.ClusterStanding:
     """Return the standing of the cluster: capacity, held and free resources, promises."""
     now, jobs, promises, news = host.clocks(), host.jobs(), host.promises(), host.node_news()
     grants = [status.granted for status in jobs if status.granted]

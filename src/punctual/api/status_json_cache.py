@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.history.judge import NO_WAIT, Wait
 from punctual.request.deadlines import Now
 
@@ -25,7 +25,7 @@ class StatusJsonCache(Generic[T]):
     promise and demand, on the wall clock, and, of a job with a forecast, on the present.
     """
 
-    def __init__(self, host: LocalHost, make: Callable[[JobStatus, Now, Wait], T]) -> None:
+    def __init__(self, host: Host, make: Callable[[JobStatus, Now, Wait], T]) -> None:
         self._host, self._make = host, make
         self._kept: dict[JobId, tuple[JobStatus, Hashable, T]] = {}
         self._n_kept_max = _N_FORGOTTEN_MAX

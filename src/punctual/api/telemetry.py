@@ -20,12 +20,12 @@ from punctual.api.metrics_text import Metric, job_metrics, metrics
 from punctual.api.spans import SpanReader
 from punctual.api.status_json_cache import StatusJsonCache
 from punctual.api.telemetry_options import is_exported
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.logs import LogFormatter
 
 
 @contextmanager
-def telemetry(host: LocalHost) -> Iterator[Tracer]:
+def telemetry(host: Host) -> Iterator[Tracer]:
     """Send the host's telemetry while the block runs, in threads that steer nothing; yield the tracer for requests."""
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -39,7 +39,7 @@ def telemetry(host: LocalHost) -> Iterator[Tracer]:
 
 
 @contextmanager
-def observed(host: LocalHost, processors: Sequence[SpanProcessor], readers: Sequence[MetricReader]) -> Iterator[Tracer]:
+def observed(host: Host, processors: Sequence[SpanProcessor], readers: Sequence[MetricReader]) -> Iterator[Tracer]:
     """Send telemetry to any processors of spans and readers of metrics."""
     known = {"service.name": "punctual", "service.version": __version__, "service.instance.id": host.run_folder.name}
     resource = Resource.create(known).merge(OTELResourceDetector().detect())
@@ -65,7 +65,7 @@ def observed(host: LocalHost, processors: Sequence[SpanProcessor], readers: Sequ
 class _Gauges:
     """Each metric of the service as a gauge."""
 
-    def __init__(self, host: LocalHost) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
         self._cache = StatusJsonCache(host, job_metrics)
         self._read: dict[str, Metric] = {}

@@ -24,11 +24,11 @@ from punctual.core.units import counted, format_bytes
 from punctual.daemon.control_client import SILENT, STARTING, standings
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.machine_providers import abandoned
-from punctual.daemon.restore import sweep
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, job_to_tell_of, known_jobs, known_runs, unreadable
 from punctual.daemon.status_reader import forecast_in
 from punctual.daemon.status_reader import standing as standing_of
+from punctual.daemon.sweeping import sweep
 from punctual.history.judge import judge
 from punctual.journal.boot import clock_shift
 from punctual.request.deadlines import Now

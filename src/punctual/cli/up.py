@@ -26,8 +26,8 @@ from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, HostOptions
 from punctual.daemon.joining import log_notice, start_daemon
 from punctual.daemon.paths import HOME_VARIABLE, owner_token_file, service_root
-from punctual.daemon.restore import sweep
 from punctual.daemon.runs import open_jobs
+from punctual.daemon.sweeping import sweep
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.request.job_options import RequestBody
 from punctual.request.quantities import parse_duration_s

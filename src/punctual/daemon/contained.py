@@ -45,7 +45,7 @@ class HostExecutor(Executor, Protocol):
 class Contained:
     """Wrap `executor` so that no exception leaves it: each is logged, and reported once for each job.
 
-    A command that fails so is not answered, and is said again.
+    A command that fails so is not answered, and is said again. `release` and `close` are the executor's own, and may raise.
 
     `shift_s`: seconds from the time of commands and answers here to that of `executor`: from a journal's to the machine's.
     """

@@ -9,7 +9,7 @@ from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.daemon.control_socket import FDS
-from punctual.daemon.local_host import LocalHost
+from punctual.daemon.host import Host
 from punctual.daemon.quotes import quote_fields
 from punctual.daemon.status_reader import standing
 from punctual.executors.local.output import ProcessSettings
@@ -19,7 +19,7 @@ from punctual.request.spec_change import NONE, SpecChange
 from punctual.request.submission import decode_submission
 
 
-def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
+def answer_control(host: Host, request: dict[str, Any]) -> dict[str, Any]:
     """Answer a request of another process of this user; raises `InvalidSpec` for a user's mistake, `ValueError` for a program's.
 
     Each call has a thread of its own. A request is a JSON object with a `verb`:
@@ -88,7 +88,7 @@ def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
     raise ValueError(f"no such request: {request}")
 
 
-def _policy_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]:
+def _policy_answer(host: Host, request: Mapping[str, Any]) -> dict[str, Any]:
     """Change the policy, if the request names one, and return it."""
     before = host.policy
     match request:
@@ -99,7 +99,7 @@ def _policy_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any
     return {"policy": before, "parameters": dict(host.policy_parameters)}
 
 
-def _answer_about(host: LocalHost, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
+def _answer_about(host: Host, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
     """Perform a request that acts on a job and return the answer."""
     status = host.status(job)
     match request:
@@ -118,7 +118,7 @@ def _answer_about(host: LocalHost, job: JobId, request: dict[str, Any]) -> dict[
     return {"job": job}
 
 
-def _quote_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]:
+def _quote_answer(host: Host, request: Mapping[str, Any]) -> dict[str, Any]:
     """Quote a deadline for a known job, or for a submission that is not made; changes nothing."""
     amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
     now = host.clocks()
@@ -129,9 +129,7 @@ def _quote_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]
     return quote_fields(host.quote(job, deadline_s, amounts), now)
 
 
-def _full_standing(
-    host: LocalHost, status: JobStatus, now: Now, wait: Wait, budget: Mapping[str, Any]
-) -> dict[str, Any]:
+def _full_standing(host: Host, status: JobStatus, now: Now, wait: Wait, budget: Mapping[str, Any]) -> dict[str, Any]:
     facts = host.public_facts(status.id)
     is_promised = facts.get("promised_until_wall") is not None
     return {
@@ -143,7 +141,7 @@ def _full_standing(
     }
 
 
-def _change_answer(host: LocalHost, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
+def _change_answer(host: Host, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
     """Change a job's declaration; `when`: a new deadline as its user writes it; `none`: drop the deadline."""
     now = host.clocks()
     if when is not None:

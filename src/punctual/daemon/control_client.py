@@ -219,7 +219,7 @@ def leave(run: RunFolder) -> None:
 def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
     """Stop the job through its host or its supervisor; return in words what was done."""
     if job.steering == "interrupted":
-        from punctual.daemon.restore import give_up  # it restores the whole state of a run
+        from punctual.daemon.sweeping import give_up  # it restores the whole state of a run
 
         give_up(job.run, [job.job], f"given up ({cause}) after it was interrupted")
         return "it will not be resumed"

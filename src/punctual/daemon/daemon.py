@@ -16,11 +16,12 @@ from punctual.core.status import JobStatus
 from punctual.daemon.control_client import is_silent
 from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
+from punctual.daemon.host import Host
 from punctual.daemon.joining import check_options
-from punctual.daemon.local_host import LocalHost
 from punctual.daemon.machine_providers import end_abandoned, has_machines
+from punctual.daemon.opening import new_host
 from punctual.daemon.polling import poll
-from punctual.daemon.restore import AllEndedError, local_host, resumed_host
+from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.retention import prune
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
 from punctual.daemon.sharing import SHARED_NAME, check_no_service, host_lock, is_outdated, run_to_continue, shared_run
@@ -58,7 +59,7 @@ class Daemon:
         self.received: int | None = None
         self.left: Sequence[JobStatus] = ()
         self.left_alone = ""
-        self._local: LocalHost | None = None
+        self._host: Host | None = None
         self._hosting = ExitStack()
         #: Why the jobs of a run that was found could not be taken over, and since when it is so.
         self._refused: InvalidSpec | None = None
@@ -68,15 +69,15 @@ class Daemon:
         self._prune_at = self._begun_at + _PRUNE_S
 
     @property
-    def host(self) -> LocalHost:
+    def host(self) -> Host:
         """The host; valid once `begin` has returned, and unless there is an `other` daemon."""
-        assert self._local is not None
-        return self._local
+        assert self._host is not None
+        return self._host
 
     @property
     def has_ended(self) -> bool:
         """Whether it has ended because its last job has."""
-        return self._local is None
+        return self._host is None
 
     def begin(self) -> None:
         """Become the daemon of the request's run: in place of one that is gone, or hangs, or must leave, or as the first.
@@ -120,7 +121,7 @@ class Daemon:
             with host_lock(0.0) as has_lock:  # who has it may be just submitting a job
                 if has_lock and self._ends_in_s() <= 0.0 and host.begin_to_close():
                     self._hosting.close()
-                    self._local = None
+                    self._host = None
                     return
             host.run_for(_POLL_INTERVAL_S)
 
@@ -131,7 +132,7 @@ class Daemon:
     def leave_on(self, number: int, _: FrameType | None = None) -> None:
         """Leave because of a signal, even if that comes before there is a host; a handler of signals."""
         self.received = self.received or number
-        if self._local is not None:
+        if self._host is not None:
             self.leave()
 
     def _ends_in_s(self) -> float:
@@ -169,7 +170,7 @@ class Daemon:
         run = run_to_continue() if request.options.shared else None
         if run is not None:
             try:
-                self._open(local_host(run.name, request.options, facts=facts, continues=True))
+                self._open(new_host(run.name, request.options, facts=facts, continues=True))
             except JournalUnusable as error:
                 self.left_alone = str(error)  # its jobs have ended, and must not keep a new one from running
             else:
@@ -179,7 +180,7 @@ class Daemon:
         else:  # one may have kept the name of its first job, which has ended, because another of its jobs has not
             job = request.name
             name = job if job in run_named(job).open_jobs() else free_name(job)
-        self._open(local_host(name, request.options, facts=facts))
+        self._open(new_host(name, request.options, facts=facts))
 
     def _take_up(self, run: RunFolder) -> bool:
         """Go on with the jobs of `run`, if its daemon is gone, hangs, or leaves; return whether there is a daemon now."""
@@ -214,11 +215,11 @@ class Daemon:
             return True
         return time.monotonic() > self._refused_at + _ALIKE_S
 
-    def _open(self, opening: AbstractContextManager[LocalHost]) -> None:
+    def _open(self, opening: AbstractContextManager[Host]) -> None:
         with ExitStack() as hosting:
-            self._local = hosting.enter_context(opening)
-            self.taken_over = self._local.open_jobs()
-            self._local.subscribe(self._note_end, *ENDS)
+            self._host = hosting.enter_context(opening)
+            self.taken_over = self._host.open_jobs()
+            self._host.subscribe(self._note_end, *ENDS)
             self._hosting = hosting.pop_all()
 
     def _note_end(self, message: Message) -> None:
@@ -236,9 +237,9 @@ class Daemon:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._local is None:
+        if self._host is None:
             return
-        host, give_up_at = self._local, time.monotonic() + _LOCK_S_MAX
+        host, give_up_at = self._host, time.monotonic() + _LOCK_S_MAX
         try:
             while True:
                 # Another daemon that waits for this one's place has the lock, and needs it.

@@ -1,15 +1,13 @@
-"""Make hosts: new ones, and those that continue a run whose host was killed or hangs; record what killed hosts have left."""
+"""Go on with a run whose host was killed or hangs: rebuild its state, and take over its jobs."""
 
-import sqlite3
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from punctual.core.codec import decode
-from punctual.core.commands import LaunchJob, SetTimer, StopJob
+from punctual.core.commands import LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
@@ -24,12 +22,9 @@ from punctual.core.ids import JobId
 from punctual.core.instants import moved
 from punctual.core.job import ENDED, Allocation, JobState
 from punctual.core.lifecycle import about, end_state
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.daemon.adoption import actuator_of, adopted, claimed, recorded_end
-from punctual.daemon.control_answers import answer_control
-from punctual.daemon.control_socket import ControlSocket
-from punctual.daemon.cpu_sets import ConfinedPlanner
+from punctual.daemon.host import STOPPED_UNSTEERED, Host
 from punctual.daemon.host_executor import (
     HERE,
     ExecutorSetup,
@@ -37,22 +32,18 @@ from punctual.daemon.host_executor import (
     cluster_site,
     local_executor,
     local_site,
-    new_setup,
 )
-from punctual.daemon.host_options import INLINE_POLICY, HostOptions
+from punctual.daemon.host_options import HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
-from punctual.daemon.local_host import STOPPED_UNSTEERED, LocalHost
-from punctual.daemon.machine_providers import fleets, has_machines
-from punctual.daemon.planner import SwitchingPlanner
-from punctual.daemon.run_folder import RunFolder, create_run
-from punctual.daemon.runs import live_folders
-from punctual.executors.local.orphans import end_left, end_orphans, processes_of
+from punctual.daemon.machine_providers import has_machines
+from punctual.daemon.opening import opened, tidying
+from punctual.daemon.run_folder import RunFolder
+from punctual.executors.local.orphans import end_orphans
 from punctual.executors.local.output import JobInputs
-from punctual.journal.errors import JournalTaken, JournalUnusable
+from punctual.journal.errors import JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
-
 
 #: Site of a resumed run, the allocation of each job that still runs, and the events since the instant of the journal's last
 #: message, in the journal's time.
@@ -64,7 +55,7 @@ class AllEndedError(InvalidSpec):
 
 
 @contextmanager
-def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False) -> Iterator[LocalHost]:
+def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False) -> Iterator[Host]:
     """Make a host that continues `run`: it steers running jobs and starts the others from their checkpoints.
 
     Its state is the last snapshot and what the journal says since. Until that is there nothing is asked of any job,
@@ -122,7 +113,7 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
             steer = partial(run.record_steering, is_service=is_service)
             site, granted, missed = resume(state, options, jobs, steer, last_at)
 
-            def begin(host: LocalHost) -> None:
+            def begin(host: Host) -> None:
                 host.take_in(missed)
                 host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(granted)))
                 if site.capacity is None:
@@ -230,94 +221,6 @@ def _launched(state: HostState, job: JobId) -> tuple[LaunchJob, ProgressReported
         landed=status.landed,
     )
     return state.time.to_machine(launch), state.time.to_machine(latest)
-
-
-# New hosts.
-
-
-@contextmanager
-def local_host(
-    name: str,
-    options: HostOptions,
-    *,
-    facts: Mapping[str, Any] | None = None,
-    continues: bool = False,
-) -> Iterator[LocalHost]:
-    """Yield a new host without jobs. Leaving it ends those that still run; a journal that was written stays.
-
-    * `name`: name of the run; valid as a file's name.
-    * `facts`: kept in the run's record (JSON values).
-    * `continues`: write on in the journal of the run of this name, all of whose jobs have ended.
-
-    * Raises `InvalidSpec`: another run has the name, or the options cannot be used here.
-    * Raises `JournalUnusable`: the journal to write on is damaged, or of another version of Punctual.
-    """
-    run = create_run(name, {**(facts or {}), "options": asdict(options)}, continues=continues)
-    with ExitStack() as ending:
-        ending.push(tidying(run, is_new=not continues))
-        journal = ending.enter_context(SqliteJournal(run.journal))
-        journal.reset()
-        state = new_state(run, journal)
-        site = new_setup(run, journal, options)
-        host = ending.enter_context(opened(state, site))
-        site.join(state.time.from_machine)
-        yield host
-
-
-def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseException] | None, object, object], None]:
-    """Return an exit callback that removes the places of `run`, unless another process has taken them over.
-
-    `is_new`: its journal goes too if it has no job.
-    """
-
-    def tidy(kind: type[BaseException] | None, *_: object) -> None:
-        is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.supervised_jobs()))
-        if is_others or not run.is_steered_here():
-            return
-        is_empty = not run.jobs() and not fleets(run)
-        if is_new and is_empty:  # what could not even be put together leaves no journal behind
-            run.remove()
-        else:
-            run.remove_live_places()
-
-    return tidy
-
-
-@contextmanager
-def opened(
-    state: HostState,
-    site: ExecutorSetup,
-    begin: Callable[[LocalHost], None] = lambda _: None,
-    *,
-    take: bool = False,
-) -> Iterator[LocalHost]:
-    """Open the host to other processes; leaving it ends its jobs. If it cannot be opened, they are left as they are.
-
-    * `begin`: called with the host before other processes can talk to it.
-    * `take`: take the socket of a host that hangs.
-    """
-    executor = site.executor
-    with ExitStack() as closing:
-        with ExitStack() as failing:
-            failing.callback(executor.release)
-            planner = SwitchingPlanner(*state.policy(site.options.policy), alone=INLINE_POLICY, now=state.time.now)
-            closing.callback(planner.close)
-            host = LocalHost(state, site, planner if site.cpu_sets is None else ConfinedPlanner(planner, site.cpu_sets))
-            begin(host)
-            control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)
-            host.is_answering = control.is_answering
-            failing.pop_all()
-        try:
-            with control:
-                yield host
-            if not host.is_handed_over:
-                host.end_jobs("Punctual is ending")
-        except JournalTaken:  # another process steers the jobs now
-            executor.release()
-            raise
-        except BaseException:
-            executor.close()
-            raise
 
 
 # The state of a run.
@@ -430,72 +333,3 @@ def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ())
         if recorded == "stopping" and isinstance(event, JobFailed):
             event = replace(event, cause=STOPPED_UNSTEERED, retryable=False, is_stopped=True)
         yield (event,) if report is None else (report, event)
-
-
-# What killed hosts have left.
-
-
-def sweep() -> None:
-    """End jobs without a supervisor, record ends that no process saw, and remove files that are not needed."""
-    end_orphans()
-    for run in live_folders():
-        if run.is_live() or run.machine() is not None:
-            continue
-        # End remaining processes of jobs whose supervisor was killed.
-        if _unkept(run):
-            with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
-                end_left(partial(_unkept, run))
-        note_ends(run)
-        if not run.supervised_jobs() and not run.open_jobs():
-            run.remove_live_places()
-
-
-def _unkept(run: RunFolder) -> list[int]:
-    """Return the processes of open jobs that no supervisor looks after any more."""
-    return processes_of(*(run.takeover_socket(job) for job in run.open_jobs() if run.supervisor_pid(job) is None))
-
-
-def note_ends(run: RunFolder) -> None:
-    """Write the ends of jobs that ended unsteered into the journal and the record of a run.
-
-    A job whose process has failed, and that may be started again, has not ended: it waits for who resumes the run.
-    """
-    if not any(run.end_record(job) for job in run.open_jobs()):
-        return
-    with suppress(InvalidSpec, sqlite3.Error), SqliteJournal(run.journal) as journal:
-        # Otherwise somebody resumes the run just now and will do it, the journal cannot be read, or its disk is full.
-        state, last_at, handle = _restored(run, journal)
-        record_ended(state)
-        for events in missed_events(state, last_at):
-            _note(state, events, handle)
-
-
-def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
-    """End jobs that have no process any more and that are not to be resumed."""
-    with SqliteJournal(run.journal) as journal:
-        state, last_at, handle = _restored(run, journal)
-        end_left(partial(processes_of, *map(run.takeover_socket, jobs)))
-        for job in jobs:
-            _note(state, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
-
-
-def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
-    """Restore a run: its state, the instant of the journal's last message, and the function that handles an event."""
-    try:
-        state, last_at = restored_state(run, journal)
-    except JournalUnusable:  # nobody can go on with its jobs: nothing follows from an end
-        return *state_by_messages(run, journal), lambda _: ()
-    return state, last_at, state.scheduler.handle
-
-
-def _note(state: HostState, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]) -> None:
-    """Journal a job's end and its consequences: jobs that were to run after it may end with it."""
-    told = (message for event in events for message in (event, *handle(event)))
-    messages = [message for message in told if not isinstance(message, SetTimer)]  # whoever goes on sets its own
-    ends = [(job, ended) for message in messages if (job := about(message)) and (ended := end_state(message))]
-    if ends:
-        state.journal.append(messages)
-        for message in messages:
-            state.board.fold(message)
-    for job, ended in ends:
-        state.run.record_end(job, ended, facts_of_end(state.board.job(job), state.clocks(), state.scheduler.bill))

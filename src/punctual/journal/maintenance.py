@@ -91,8 +91,7 @@ class JournalMaintenance:
         elif len(self._snapshots) >= 2 and self._compacted_until < self._snapshots[0]:
             self._thin()
         else:
-            if at >= self._fold_at and self._fold_is_due(at):
-                self._fold_beside_if_idle()
+            self._fold_if_due(at)
             if self._is_vacuuming:
                 self._is_vacuuming = self._journal.give_back(self._limits.free_pages, self._limits.vacuum_pages)
 
@@ -140,14 +139,13 @@ class JournalMaintenance:
         self._compacted_until = until
         self._is_vacuuming = self._is_vacuuming or until == self._snapshots[0]
 
-    def _fold_is_due(self, at: float) -> bool:
-        self._fold_at = at + self._limits.fold_s
-        file = self._journal.path
-        try:
-            n_bytes = file.with_name(f"{file.name}-wal").stat().st_size
-        except FileNotFoundError:
-            return False
-        return n_bytes >= self._limits.wal_bytes or self._is_scrubbing
+    def _fold_if_due(self, at: float) -> None:
+        if at < self._fold_at:
+            return
+        self._fold_at, file = at + self._limits.fold_s, self._journal.path
+        with suppress(FileNotFoundError):
+            if file.with_name(f"{file.name}-wal").stat().st_size >= self._limits.wal_bytes or self._is_scrubbing:
+                self._fold_beside_if_idle()
 
     def _fold_beside_if_idle(self) -> None:
         """Fold the write-ahead file into the database, in the background, because that waits for the disk."""

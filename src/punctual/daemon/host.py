@@ -1,4 +1,4 @@
-"""A host on this machine: jobs on one scheduler, one engine and one journal, its processors and its processes."""
+"""A host: jobs on one scheduler, one engine and one journal, as processes of this machine or of a cluster's nodes."""
 
 import logging
 import time
@@ -94,7 +94,7 @@ def accounted_s(facts: Mapping[str, Any]) -> float:
     return float(told["accounted_s"]) if told.get("boot") == boot_id() else suspended_s()
 
 
-class LocalHost(StatusReader):
+class Host(StatusReader):
     """Runs any number of jobs, as processes of this machine or of the nodes of a cluster.
 
     All methods but `run` and those that say so may be called from any thread.

@@ -30,12 +30,12 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.daemon import control_socket
-from punctual.daemon import local_host as local_host_module
+from punctual.daemon import host as host_module
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import change, is_silent, policy, standings, stop
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask, connected
-from punctual.daemon.local_host import LocalHost
-from punctual.daemon.restore import local_host
+from punctual.daemon.host import Host
+from punctual.daemon.opening import new_host
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
 from punctual.journal.boot import suspended_s
@@ -45,8 +45,8 @@ from punctual.request.submission import submission_of
 
 
 @pytest.fixture
-def host() -> Iterator[LocalHost]:
-    with local_host("host", PACED) as made:
+def host() -> Iterator[Host]:
+    with new_host("host", PACED) as made:
         yield made
 
 
@@ -54,7 +54,7 @@ def test_a_host_that_has_too_many_clients_is_not_silent(monkeypatch: pytest.Monk
     """Else the next command would end it and take its jobs."""
     monkeypatch.setattr(control_socket, "_N_CLIENTS_MAX", 1)
     monkeypatch.setattr(control_socket, "_REQUEST_S", PATIENCE_S)
-    with local_host("host", PACED) as host, connected(host.run_folder.socket, None):
+    with new_host("host", PACED) as host, connected(host.run_folder.socket, None):
         for _ in range(20):
             with pytest.raises(ControlBusy):
                 ask(host.run_folder.socket, {"verb": "status", "jobs": []})
@@ -62,9 +62,9 @@ def test_a_host_that_has_too_many_clients_is_not_silent(monkeypatch: pytest.Monk
 
 
 def test_a_host_that_steers_nothing_is_silent_though_its_other_threads_answer(
-    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+    host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_host_module, "HUNG_S", 2.0)
+    monkeypatch.setattr(host_module, "HUNG_S", 2.0)
     goes_on, is_over = threading.Event(), threading.Event()
 
     def look() -> list[bool]:
@@ -86,7 +86,7 @@ def test_a_host_that_steers_nothing_is_silent_though_its_other_threads_answer(
         assert looking.result() == [False, True]
 
 
-def test_of_several_jobs_one_fails_one_is_stopped_and_the_others_go_on(host: LocalHost, tmp_path: Path) -> None:
+def test_of_several_jobs_one_fails_one_is_stopped_and_the_others_go_on(host: Host, tmp_path: Path) -> None:
     awaited = tmp_path / "go"
     host.submit(submission("lands", awaited=awaited, secret="first"))
     host.submit(submission("fails", code=3))
@@ -124,7 +124,7 @@ def assert_never_overbooked(messages: list[Message]) -> None:
 
 @pytest.mark.parametrize("said", [None, 3])
 def test_the_machine_has_its_memory_and_so_many_places_as_are_said_or_four_per_core(said: int | None) -> None:
-    with local_host("other", replace(PACED, jobs_at_once=said)) as host:
+    with new_host("other", replace(PACED, jobs_at_once=said)) as host:
         host.run(lambda: bool(host.nodes()))
         (node,) = host.nodes()
         capacity = capacity_here()
@@ -132,7 +132,7 @@ def test_the_machine_has_its_memory_and_so_many_places_as_are_said_or_four_per_c
         assert node.jobs_at_once == (said or math.ceil(4 * capacity.cores))
 
 
-def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: LocalHost) -> None:
+def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: Host) -> None:
     """By a policy in a process of its own, which is told how much work they have left."""
     names = {"a", "b"}
     for name in sorted(names):
@@ -149,7 +149,7 @@ def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: Lo
 
 
 def test_a_job_that_waits_gets_what_an_elastic_one_gives_up_and_not_only_what_one_leaves_that_ends(
-    host: LocalHost, tmp_path: Path
+    host: Host, tmp_path: Path
 ) -> None:
     """The training has all of the machine until its speed is known. Then half of it is plenty for its deadline."""
     counting = Path(__file__).with_name("spread_counting.py")
@@ -173,7 +173,7 @@ def test_a_job_that_waits_gets_what_an_elastic_one_gives_up_and_not_only_what_on
     assert states == [("waits", "JobFinished"), ("elastic", "JobFinished")]
 
 
-def test_a_name_is_given_once(host: LocalHost) -> None:
+def test_a_name_is_given_once(host: Host) -> None:
     host.submit(submission("a"))
     with pytest.raises(InvalidSpec, match="must be new"):
         host.submit(submission("a", secret="another"))
@@ -181,7 +181,7 @@ def test_a_name_is_given_once(host: LocalHost) -> None:
     assert [status.state for status in host.jobs()] == ["finished"]
 
 
-def test_it_does_not_end_before_it_has_answered(host: LocalHost) -> None:
+def test_it_does_not_end_before_it_has_answered(host: Host) -> None:
     answers: list[object] = []
     asking = threading.Thread(target=lambda: answers.append(policy(host.run_folder, "fifo", {})))
     asking.start()
@@ -195,9 +195,9 @@ def test_it_does_not_end_before_it_has_answered(host: LocalHost) -> None:
 
 
 def test_what_is_said_again_before_the_host_has_come_to_it_is_not_refused_because_of_itself(
-    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+    host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_host_module, "_TELL_S_MAX", 0.05)
+    monkeypatch.setattr(host_module, "_TELL_S_MAX", 0.05)
     given = submission("a")
     with pytest.raises(ControlFailed, match="too busy"):
         host.submit_for_client([given])
@@ -211,7 +211,7 @@ def test_what_is_said_again_before_the_host_has_come_to_it_is_not_refused_becaus
 
 
 def test_the_jobs_of_other_hosts_are_looked_at_once_however_many_are_submitted(
-    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+    host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n_looks = [0]
 
@@ -219,12 +219,12 @@ def test_the_jobs_of_other_hosts_are_looked_at_once_however_many_are_submitted(
         n_looks[0] += 1
         return open_jobs(but=but)
 
-    monkeypatch.setattr(local_host_module, "open_jobs", counted)
+    monkeypatch.setattr(host_module, "open_jobs", counted)
     host.submit_all([submission(f"job-{i}") for i in range(5)])
     assert n_looks == [1]
 
 
-def test_a_job_that_asks_for_what_no_machine_hands_out_is_refused(host: LocalHost) -> None:
+def test_a_job_that_asks_for_what_no_machine_hands_out_is_refused(host: Host) -> None:
     given = submission("disk")
     for spec in (
         replace(given.spec, ceiling=replace(given.spec.ceiling, others=(("disk_mbps", 10.0),))),
@@ -242,15 +242,15 @@ def test_a_job_that_asks_for_what_no_machine_hands_out_is_refused(host: LocalHos
     host.stop(JobId("disk"), "enough")
 
 
-def test_jobs_of_two_hosts_cannot_have_one_name(host: LocalHost) -> None:
+def test_jobs_of_two_hosts_cannot_have_one_name(host: Host) -> None:
     host.submit(submission("a"))
-    with local_host("another", PACED) as another, pytest.raises(InvalidSpec, match="a job of 'host' has"):
+    with new_host("another", PACED) as another, pytest.raises(InvalidSpec, match="a job of 'host' has"):
         another.submit(submission("a"))
     host.run(host.all_ended)
     assert [run.name for run in known_runs()] == ["host"]
 
 
-def test_what_a_job_inherits_reaches_it_and_nobody_else(host: LocalHost) -> None:
+def test_what_a_job_inherits_reaches_it_and_nobody_else(host: Host) -> None:
     host.submit(submission("a", secret="s3cret"))
     host.run(host.all_ended)
     assert host.log(JobId("a")).read_text() == "s3cret\n"
@@ -261,7 +261,7 @@ def test_what_a_job_inherits_reaches_it_and_nobody_else(host: LocalHost) -> None
     )
 
 
-def test_of_jobs_that_are_refused_together_none_is_run_later(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_jobs_that_are_refused_together_none_is_run_later(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -276,7 +276,7 @@ def test_of_jobs_that_are_refused_together_none_is_run_later(host: LocalHost, mo
 
 
 def test_what_a_job_inherits_is_removed_at_its_end_as_soon_as_its_folder_can_be_written(
-    host: LocalHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempts: list[object] = []
 
@@ -297,7 +297,7 @@ def test_what_a_job_inherits_is_removed_at_its_end_as_soon_as_its_folder_can_be_
     assert host.run_folder.start_facts(JobId("a")) is None
 
 
-def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost, tmp_path: Path) -> None:
+def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: Host, tmp_path: Path) -> None:
     host.submit(submission("a", awaited=tmp_path / "go", deadline_s=1000.0))
     host.submit(submission("b", awaited=tmp_path / "never"))
     failures: list[BaseException] = []
@@ -336,7 +336,7 @@ def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["", "no room to note it"])
 def test_a_suspension_of_the_machine_brings_deadlines_forward_and_is_told(
-    host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_full: bool
+    host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_full: bool
 ) -> None:
     awaited = tmp_path / "go"
     host.submit(submission("dated", awaited=awaited, deadline_s=600.0))
@@ -345,7 +345,7 @@ def test_a_suspension_of_the_machine_brings_deadlines_forward_and_is_told(
     host.subscribe(lambda message: changed.append(message) if isinstance(message, SpecChanged) else None)
     host.run(lambda: pid_of_waiting(awaited) > 0)
     before_s = suspended_s()
-    monkeypatch.setattr(local_host_module, "suspended_s", lambda: before_s + 120.0)
+    monkeypatch.setattr(host_module, "suspended_s", lambda: before_s + 120.0)
     if is_full:
         no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         monkeypatch.setattr(RunFolder, "record_facts", Mock(side_effect=no_room))
@@ -358,7 +358,7 @@ def test_a_suspension_of_the_machine_brings_deadlines_forward_and_is_told(
 
 
 def test_leaving_a_host_ends_its_jobs_and_says_so(tmp_path: Path) -> None:
-    with local_host("host", PACED) as host:
+    with new_host("host", PACED) as host:
         host.submit(submission("a", awaited=tmp_path / "never"))
         host.submit(submission("queued", floor_cores=capacity_here().cores))
         host.run(lambda: pid_of_waiting(tmp_path / "never") > 0)
@@ -371,15 +371,15 @@ def test_leaving_a_host_ends_its_jobs_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_host_without_jobs_leaves_nothing_behind() -> None:
-    with pytest.raises(InvalidSpec, match="magic"), local_host("host", PACED.__class__(actuator="magic")):
+    with pytest.raises(InvalidSpec, match="magic"), new_host("host", PACED.__class__(actuator="magic")):
         pass
-    with local_host("host", PACED):
+    with new_host("host", PACED):
         pass
     assert known_runs() == []
 
 
 def test_leases_are_renewed_without_looking_at_jobs_that_have_ended(
-    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = tmp_path / "go"
     host.submit(submission("ended"))
@@ -408,7 +408,7 @@ def test_leases_are_renewed_without_looking_at_jobs_that_have_ended(
     host.run(host.all_ended)
 
 
-def test_the_policy_is_exchanged_while_jobs_run(host: LocalHost, tmp_path: Path) -> None:
+def test_the_policy_is_exchanged_while_jobs_run(host: Host, tmp_path: Path) -> None:
     go = tmp_path / "go"
     for name in ("a", "b"):
         host.submit(submission(name, awaited=go))
@@ -435,7 +435,7 @@ def test_the_policy_is_exchanged_while_jobs_run(host: LocalHost, tmp_path: Path)
     assert (changed.before, changed.parameters, changed.by) == ("promises-first", {"shortage": "scale"}, "anna")
 
 
-def test_what_is_free_is_told_without_what_rounding_leaves_of_it(host: LocalHost) -> None:
+def test_what_is_free_is_told_without_what_rounding_leaves_of_it(host: Host) -> None:
     tenths = [Mock(held=Resources(0.1), memory_bytes=0)] * round(10 * capacity_here().cores)
     with patch.object(type(host), "jobs", lambda _: tenths):
         assert host.budget({})["host_free_cores"] == 0.0
