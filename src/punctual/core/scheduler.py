@@ -449,7 +449,8 @@ class Scheduler:
                 reason = Reason("node-noticed", f"{text}: the job leaves it before", {"left_s": left_s})
                 self._outbox.warn(event.at, job, reason, node)
             # One that has a target has workers on other nodes, which go on.
-            if job.may_work_on or (is_new and not job.target and job.stop_cause is None):
+            has_to_leave = not job.target and job.stop_cause is None if is_new else job.may_work_on
+            if has_to_leave:
                 self._watch.expect_to_leave(job, event.at, event.ends_at)
                 self._leave(job, event.at)
         if is_new:

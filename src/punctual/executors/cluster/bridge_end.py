@@ -78,11 +78,13 @@ class BridgeEnd:
         reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         looking = asyncio.create_task(self._look(cluster, reader.feed_eof))
+        wanting = asyncio.create_task(self._want(cluster))
         answers: set[asyncio.Task[None]] = set()
         while line := await reader.readline():
             asked = json.loads(line)
             if "close" in asked:
                 looking.cancel()
+                wanting.cancel()
                 with suppress(TimeoutError):
                     # Seconds that the end waits for the last request for room.
                     await asyncio.wait_for(self._request(cluster), 2.0)
@@ -95,8 +97,15 @@ class BridgeEnd:
             task.add_done_callback(answers.discard)
         return False
 
+    async def _want(self, cluster: BridgedCluster) -> None:
+        """Request the wanted room again and again, beside the reports of nodes: a request may take long."""
+        while True:
+            await self._request(cluster)
+            # Seconds until a request that failed is repeated.
+            await asyncio.sleep(1.0)
+
     async def _request(self, cluster: BridgedCluster) -> None:
-        """Request the wanted room from the cluster, unless it was; what fails is repeated with the next look."""
+        """Request the wanted room from the cluster, unless it was; what fails is repeated later."""
         if (wanted := self._wanted) is None or wanted == self._requested:
             return
         try:
@@ -122,7 +131,6 @@ class BridgeEnd:
                 self._say({"away": str(error)})
             except Exception as error:  # noqa: BLE001 -- whatever the cluster's library raises
                 self._say({"away": f"{self._away} ({type(error).__name__})"})
-            await self._request(cluster)
             # Seconds between two queries for the nodes.
             await asyncio.sleep(1.0)
 

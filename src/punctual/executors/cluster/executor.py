@@ -380,6 +380,7 @@ class ClusterExecutor:
 
     def joined(self, link: NodeLink, capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None:
         with self._lock:
+            link.is_joined = True
             for job, amount, launch in jobs:
                 if launch is None:
                     spread = self._spread.get(job)

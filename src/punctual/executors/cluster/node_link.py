@@ -91,7 +91,9 @@ NO_NEWS = NodeNews(0.0, 0.0, 0.0)
 class LinkListener(Protocol):
     """Receives a node's messages in the loop's thread, and supplies what the node has to know."""
 
-    def joined(self, link: "NodeLink", capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None: ...
+    def joined(self, link: "NodeLink", capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None:
+        """Tell that the node is there, and set `link.is_joined` with it: no other thread reads the one before."""
+        ...
 
     def lost(self, link: "NodeLink") -> None: ...
 
@@ -316,7 +318,7 @@ class NodeLink:
         self._taken_cores = answer.get("taken_cores", 0.0)
         capacity = Resources(**answer["capacity"])
         if capacity != self._capacity or not self.is_joined:
-            self._capacity, self.is_joined = capacity, True
+            self._capacity = capacity
             self._listener.joined(self, capacity, answer["device"], jobs)
         ends_at = answer.get("ends_at")
         if ends_at != self._ends_at:
