@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.forked_python import ForkedPython
+from tests.no_successor import hold_back_successors
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.cli import main
@@ -148,6 +149,7 @@ class Terminal:
         self.environment = {**os.environ, "PUNCTUAL_HOME": str(self.home)}
         self._started: list[subprocess.Popen[str]] = []
         self._daemons: set[int] = set()
+        self._locks: list[int] = []
 
     def script(self, text: str, name: str = "train.py") -> list[str]:
         """The command that runs `text` as a script."""
@@ -248,12 +250,18 @@ class Terminal:
         return self.jobs() == [] and self.left_behind() == []
 
     def kill_daemon(self) -> None:
-        """Kill the one daemon, and the process that would start it again."""
+        """Kill the one daemon, and the process that would start it again; no job starts one either."""
+        self.hold_back_successors()
         (pid,) = self.daemons()
         watcher_pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         for killed in (watcher_pid, pid):
             os.kill(killed, signal.SIGKILL)
         wait_until(lambda: not Path(f"/proc/{pid}").exists())
+
+    def hold_back_successors(self) -> None:
+        """Keep the jobs of a killed daemon from starting another one, up to `close`."""
+        if (lock := hold_back_successors(self.home)) >= 0:  # else it has it already
+            self._locks.append(lock)
 
     def close(self) -> None:
         for process in self._started:
@@ -272,6 +280,8 @@ class Terminal:
         wait_until(lambda: self.daemons() == [])
         if self.left_behind():
             self.jobs()  # clears away what a command left that was killed, or began to follow at the very end
+        for lock in self._locks:
+            os.close(lock)
 
 
 def objects(output: str) -> list[dict[str, Any]]:

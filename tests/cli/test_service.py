@@ -53,6 +53,7 @@ class Service(SharedMachine):
         return service
 
     def kill(self, service: "subprocess.Popen[str]") -> None:
+        self.hold_back_successors()
         service.kill()
         service.wait()
 
@@ -414,6 +415,7 @@ def test_the_link_to_the_page_is_told_at_a_terminal_alone(machine: Service) -> N
     os.close(terminal_fd)
     assert submitting.wait(PATIENCE_S) == 0
     assert re.search(rb"punctual ps, or http://127.0.0.1:\d+/#token=\S+&job=two\r\n", seen), seen
+    wait_until(lambda: machine.jobs() == [])  # one that waits when the service ends would be left
 
 
 def test_the_log_of_a_service_in_the_background_is_limited(machine: Service) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from tests.forked_python import ForkedPython
+from tests.no_successor import hold_back_successors
 from tests.waiting import wait_until
 
 from punctual.core.codec import encode
@@ -23,7 +24,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.core.status import StatusBoard
-from punctual.daemon import joining
+from punctual.daemon import joining, paths
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import stop
 from punctual.daemon.daemon import Daemon
@@ -293,12 +294,12 @@ def _moved(folder: Path) -> Iterator[None]:
 
 def test_a_daemon_that_ends_at_once_is_told_with_its_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DaemonRequest, "command", lambda _: ["sh", "-c", "echo no library; exit 3"])
-    joining.log_file().parent.mkdir(parents=True, exist_ok=True)
-    joining.log_file().write_text("what an earlier one has said\n")
+    paths.log_file().parent.mkdir(parents=True, exist_ok=True)
+    paths.log_file().write_text("what an earlier one has said\n")
     with pytest.raises(InvalidSpec, match="status 3, and said:\nno library") as failed:
         start_daemon(DaemonRequest())
     assert "earlier one" not in str(failed.value)
-    assert str(joining.log_file()) in failed.value.remedy
+    assert str(paths.log_file()) in failed.value.remedy
 
 
 def test_a_daemon_that_is_killed_while_it_begins_is_started_again(monkeypatch: pytest.MonkeyPatch, go: Path) -> None:
@@ -352,15 +353,44 @@ def test_a_killed_daemon_is_started_again_without_any_command(
     assert any(isinstance(message, SteeringResumed) for message in messages_of(run))
 
 
+def test_a_job_starts_the_next_daemon_where_no_other_process_does(go: Path) -> None:
+    run, _ = Joining(SHARED, settings=ProcessSettings()).submit([submission("a", awaited=go)])
+    job = wait_until(lambda: pid_of_waiting(go))
+    first = pid_of(run)
+    kill_with_watcher(first)
+    wait_until(lambda: run.daemon_pid() not in (None, first))
+    go.touch()
+    wait_until(lambda: not run.is_live())
+    assert run.jobs() == {A: "finished"}
+    assert pid_of_waiting(go) == job
+
+
+def test_a_daemon_that_hangs_is_replaced_though_no_command_follows(go: Path) -> None:
+    run, _ = Joining(SHARED, settings=ProcessSettings()).submit([submission("a", awaited=go)])
+    job = wait_until(lambda: pid_of_waiting(go))
+    first = pid_of(run)
+    os.kill(first, signal.SIGSTOP)
+    try:
+        wait_until(lambda: run.daemon_pid() not in (None, first))
+    finally:
+        os.kill(first, signal.SIGCONT)
+    wait_until(lambda: has_ended(first))
+    go.touch()
+    wait_until(lambda: not run.is_live())
+    assert pid_of_waiting(go) == job
+
+
 def test_a_command_starts_the_next_daemon_where_no_other_process_does(
-    go: Path, command: Callable[..., "subprocess.Popen[str]"]
+    go: Path, home: Path, command: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
     follower = command(FOLLOWS, "a", go)
     job = wait_until(lambda: pid_of_waiting(go))
     run = present()
     first = pid_of(run)
+    lock = hold_back_successors(home)
     kill_with_watcher(first)
     wait_until(lambda: run.daemon_pid() not in (None, first))
+    os.close(lock)
     go.touch()
     assert follower.communicate()[0].strip() == "['finished']"
     assert pid_of_waiting(go) == job

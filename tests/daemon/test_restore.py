@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from tests.forked_python import ForkedPython
+from tests.no_successor import hold_back_successors
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual import __version__
@@ -156,9 +157,10 @@ with new_host("host", options) as host:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., ForkedPython[bytes]]]:
+def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., ForkedPython[bytes]]]:
     """Starts a host whose first job does all its steps but two and waits."""
     started: list[ForkedPython[bytes]] = []
+    lock = hold_back_successors(home)
 
     def start_host(program: str = HOST) -> ForkedPython[bytes]:
         started.append(
@@ -174,6 +176,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., ForkedPython[bytes]]]:
         process.kill()
         process.wait()
     wait_until(lambda: run_named("host").supervised_jobs() == [])
+    os.close(lock)
 
 
 def killed(process: ForkedPython[bytes]) -> RunFolder:

@@ -21,6 +21,7 @@ from punctual.core.ids import JobId
 from punctual.executors.local import supervisor
 from punctual.executors.local.job_files import read_end, takeover_socket_of
 from punctual.executors.local.job_signals import SWEEP_S, Ending, descendants
+from punctual.executors.local.successor import locked
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import (
     SteeringLostError,
@@ -476,6 +477,87 @@ def test_a_job_can_be_released_and_taken_over_again_and_again(keep: Keep, addres
         kept.close()
     until(lambda: written(quota))
     assert is_alive(pid)
+
+
+#: A successor, which writes down who it is and waits.
+SUCCESSOR = """
+import os, time
+os.write(2, b"called")
+with open(f"{FOLDER}/successor.new", "w") as file:
+    file.write(f"{os.getpid()} {os.getsid(0)} {os.getcwd()}")
+os.rename(f"{FOLDER}/successor.new", f"{FOLDER}/successor")
+while not os.path.exists(f"{FOLDER}/over"):
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def successor(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The options of a supervisor that has a successor to start."""
+    log = tmp_path / "daemon.log"
+    log.touch()
+    code = SUCCESSOR.replace("{FOLDER}", str(tmp_path))
+    yield {"successor": [sys.executable, "-S", "-c", code], "successor_log": str(log)}
+    (tmp_path / "over").touch()
+
+
+def left_by_a_killed_process(link: SupervisorLink, address: Path) -> None:
+    """Close the connection of a supervisor without a word, as the end of its process does."""
+    link.release()
+    kept = until(lambda: take_over(address))
+    assert kept is not None
+    kept.close()
+
+
+def test_a_job_whose_steering_process_was_killed_gets_another_that_is_none_of_its_own(
+    keep: Keep, address: Path, tmp_path: Path, successor: dict[str, Any]
+) -> None:
+    link = keep_with_socket(keep, address, GOES_ON, end_file=str(tmp_path / "end"), **successor)
+    started(link)
+    left_by_a_killed_process(link, address)
+    pid, session, folder = until(lambda: written(tmp_path / "successor")).split()
+    assert (session, folder) == (pid, "/")
+    assert written(tmp_path / "daemon.log") == "called"
+    assert int(pid) not in descendants(link.pid)
+    (tmp_path / "go").touch()
+    last = until(lambda: read_end(tmp_path / "end"))
+    assert last is not None
+    assert last["ended"] == 7
+    until(lambda: not is_alive(link.pid))
+    assert is_alive(int(pid))
+
+
+def test_a_job_that_was_left_on_purpose_calls_nobody(
+    keep: Keep, address: Path, tmp_path: Path, successor: dict[str, Any]
+) -> None:
+    link = keep_with_socket(keep, address, GOES_ON, **successor)
+    started(link)
+    link.release()
+    (tmp_path / "go").touch()
+    until(lambda: not is_alive(link.pid))
+    assert not (tmp_path / "successor").exists()
+
+
+def test_the_end_of_a_job_that_nobody_steers_is_not_left_to_the_next_command(
+    keep: Keep, address: Path, tmp_path: Path, successor: dict[str, Any]
+) -> None:
+    link = keep_with_socket(keep, address, GOES_ON, lease_s=3600.0, **successor)
+    started(link)
+    left_by_a_killed_process(link, address)
+    (tmp_path / "go").touch()
+    assert until(lambda: written(tmp_path / "successor"))
+
+
+def test_one_of_several_supervisors_calls(keep: Keep, address: Path, tmp_path: Path, successor: dict[str, Any]) -> None:
+    lock = locked(successor["successor_log"])
+    assert locked(successor["successor_log"]) == -1
+    link = keep_with_socket(keep, address, GOES_ON, lease_s=3600.0, **successor)
+    started(link)
+    left_by_a_killed_process(link, address)
+    (tmp_path / "go").touch()
+    until(lambda: not is_alive(link.pid))
+    assert not (tmp_path / "successor").exists()
+    os.close(lock)
 
 
 def test_a_supervisor_that_says_no_more_hands_nothing_over(address: Path) -> None:

@@ -18,9 +18,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.detached import caught, log_bounded
-from punctual.daemon.joining import log_file
 from punctual.daemon.logs import log_to_stderr, write_error
-from punctual.daemon.paths import owner_token_file, service_root
+from punctual.daemon.paths import log_file, owner_token_file, service_root
 from punctual.daemon.restore import AllEndedError
 from punctual.daemon.sweeping import sweep
 from punctual.executors.local.cgroup_files import command_group

@@ -22,8 +22,10 @@ from punctual.core.resources import TOLERANCE, Resources
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import HostExecutor
 from punctual.daemon.cpu_sets import CpuSets
+from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions, limits
 from punctual.daemon.machine_providers import machines_ended, pools_of, provider_of
+from punctual.daemon.paths import log_file
 from punctual.daemon.run_folder import RunFolder
 from punctual.distribution import __version__, check_extras
 from punctual.executors.local.actuator import Choice
@@ -106,6 +108,8 @@ def local_executor(run: RunFolder, journal: SqliteJournal, actuator: str | Choic
         log_of=run.log,
         input_of=inputs.take,
         may_steer=journal.has_claim,
+        successor=DaemonRequest(run=run.name).command(),
+        successor_log=log_file(),
     )
     return LocalExecutor(context)
 

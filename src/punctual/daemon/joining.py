@@ -21,7 +21,7 @@ from punctual.daemon.control_socket import ControlFailed, ControlSilent, ask
 from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.detached import start_detached
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.paths import refused_if_unwritable, state_root
+from punctual.daemon.paths import log_file, refused_if_unwritable
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import open_jobs
 from punctual.daemon.sharing import host_lock, is_outdated, lock_holder, shared_run, too_nice
@@ -39,11 +39,6 @@ _START_S_MAX = 90.0
 _N_STARTS_MAX = 3
 #: Bytes shown of the log of a daemon that did not start.
 _TOLD_BYTES = 4000
-
-
-def log_file() -> Path:
-    """Path of the daemon's log."""
-    return state_root().parent / "daemon.log"
 
 
 def log_notice() -> str:

@@ -31,6 +31,11 @@ def state_root() -> Path:
     return _private(_root("state") / "runs")
 
 
+def log_file() -> Path:
+    """Path of the daemon's log."""
+    return state_root().parent / "daemon.log"
+
+
 def service_root() -> Path:
     """Folder of the service's own files; made, for its owner only, if it is missing."""
     return _private(_root("state") / "service")

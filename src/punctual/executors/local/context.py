@@ -6,7 +6,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from functools import cache
@@ -108,6 +108,8 @@ class ExecutorContext:
     * `input_of`: returns the descriptor of a job's standard input, which is closed here; None: the job has none.
     * `may_steer`: whether the jobs are still this process's; for any thread. A process that was stopped asks before it
       acts on a job; if another process has them, nothing is done to them here and nothing answered any more.
+    * `successor`: command that a supervisor starts when no process steers its job. Empty: none.
+    * `successor_log`: file for what that writes.
     * `devices`: GPUs for jobs; by default all that this process may use.
     * `poller`: looks at what takes a while.
     * `files_limit`: the limit of open files that jobs get, soft and hard.
@@ -129,6 +131,8 @@ class ExecutorContext:
     start_facts_of: Callable[[JobId], StartFacts | None] = lambda _: StartFacts(environment=os.environ)
     input_of: Callable[[JobId], int | None] = lambda _: None
     may_steer: Callable[[], bool] = lambda: True
+    successor: Sequence[str] = ()
+    successor_log: Path = Path(os.devnull)
     devices: DevicePool = field(default_factory=lambda: DevicePool(visible_devices()))
     poller: Poller = field(default_factory=Poller)
     files_limit: tuple[int, int] = field(default_factory=raise_files_limit)

@@ -341,6 +341,8 @@ class JobProcess:
             cpus=list(settings.cpus),
             page_fd=self._page_fd,
             asked_memory_bytes=self._launch.spec.ceiling.memory_bytes,
+            successor=list(self._context.successor),
+            successor_log=str(self._context.successor_log),
         )
 
     def _environment(self, page: str | None, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,8 @@ out         ``{"ready": true, "keeper": pid}``: signals are dealt with from here
 in          `LaunchRequest` as an object: what to start, and what to clear up
 out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first line, ``{"failed": why, "code": exit code,
             "errno": number}`` as the last line
-in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused
+in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused;
+            `LEFT`, as the last byte: it is left on purpose
 out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
 out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds, "counted": …}``, the last line; with
             ``"forced_after_s"`` if the job was asked to end, and was ended by force so many seconds later; with
@@ -26,6 +27,8 @@ the job ends                              the supervisor writes the end file, en
                                           removes its control groups; after Ctrl-C processes that catch it may save first
 nothing comes for `lease_s`: who steers   the supervisor lifts the quota and resumes a paused job, unless the last
 hangs, or has closed the connection       word was `STAY_PAUSED`. Until then others may take it over as it is
+nobody steers, after that or at the end   the supervisor starts the `successor` of its request, and again after longer and longer
+                                          pauses; not if the job was `LEFT`
 nothing comes for `fence_s`               as with SIGTERM: another machine may start the job soon
 somebody comes to the *takeover socket*   the supervisor hands over the control connection, unless another holds
                                           it; see `LaunchRequest.takeover_fd`
@@ -60,16 +63,20 @@ from typing import Any
 if __name__ != "__main__":
     from punctual.executors.local import job_signals, supervisor_files
     from punctual.executors.local.job_log import LOG_BYTES_MAX, JobLog
+    from punctual.executors.local.successor import Successor, adopt_orphans
 else:  # run by path, with nothing of the package loaded
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import job_signals  # type: ignore[import-not-found, no-redef]
     import supervisor_files  # type: ignore[import-not-found, no-redef]
     from job_log import LOG_BYTES_MAX, JobLog  # type: ignore[import-not-found, no-redef]
+    from successor import Successor, adopt_orphans  # type: ignore[import-not-found, no-redef]
 
 #: The signals that mean something to a supervisor.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 #: Message that renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
+#: Message that the job is left on purpose: whoever steers it next comes by itself.
+LEFT = b"l"
 
 #: Exit status of a program that cannot be started, as shells have it; one that is not found has 127.
 _EXIT_NOT_STARTED = 126
@@ -103,6 +110,8 @@ class LaunchRequest(supervisor_files.GroupFiles):
     * `cpus`: CPUs that the job may use, as far as they are there. Empty: those of the supervisor.
     * `asked_memory_bytes`: memory that the job has asked for; 0: none.
     * `actuator`: not for the supervisor, but for the process that takes the job over.
+    * `successor`: command that starts another process to steer the job. Empty: none.
+    * `successor_log`: file for its output.
     """
 
     argv: list[str]
@@ -123,6 +132,8 @@ class LaunchRequest(supervisor_files.GroupFiles):
     cpus: list[int] = field(default_factory=list)
     page_fd: int | None = None
     asked_memory_bytes: int = 0
+    successor: list[str] = field(default_factory=list)
+    successor_log: str = os.devnull
 
 
 class Supervisor:
@@ -133,7 +144,8 @@ class Supervisor:
         self._connection_fd: int | None = connection_fd
         self._heard_at = time.monotonic()
         self._is_steered = self._has_children = True
-        self._stays_paused = self._is_fenced = False
+        self._stays_paused = self._is_fenced = self._is_left = False
+        self._successor = Successor(request.successor, request.successor_log)
         self._wake_fd = wake_fd
         self._poll = select.poll()
         self._job_pid = self._started_at_ns = 0
@@ -178,7 +190,7 @@ class Supervisor:
 
     def _wait(self, most_s: float = inf) -> None:
         ending_s = inf if self._ending is None else self._ending.left_s()
-        timeout_s = min(self._lease_left_s(), self._fence_left_s(), ending_s, most_s)
+        timeout_s = min(self._lease_left_s(), self._fence_left_s(), self._successor.left_s(), ending_s, most_s)
         ready = [fd for fd, _ in self._poll.poll(None if timeout_s == inf else timeout_s * 1e3)]
         # The connection first: whoever comes to the takeover socket may know already that it has been closed.
         for fd in sorted(ready, key=lambda fd: fd != self._connection_fd):
@@ -190,14 +202,20 @@ class Supervisor:
                 self._answer_takeover(fd)
             elif not self._logs[fd].relay():
                 self._poll.unregister(fd)
-        # Only now: after a stop of the whole machine what was sent in time is read first.
+        self._heed_silence()  # only now: after a stop of the whole machine what was sent in time is read first
+
+    def _heed_silence(self) -> None:
         if self._lease_left_s() == 0.0:
             if self._connection_fd is not None:
                 self._tell(expired=True)
                 self._release(self._connection_fd)
             self._is_steered = False
+            if not self._is_left:
+                self._successor.await_start()
             if not self._stays_paused:
                 self._lift()
+        if not self._successor.left_s():
+            self._successor.start()
         if self._fence_left_s() == 0.0:
             self._is_fenced = True
             self._end(grace_s=0.0)
@@ -221,7 +239,9 @@ class Supervisor:
         except OSError:
             said = b""
         if said:
-            self._heard_at, self._stays_paused = time.monotonic(), said.endswith(STAY_PAUSED)
+            self._heard_at, self._is_left = time.monotonic(), said.endswith(LEFT)
+            if said != LEFT:
+                self._stays_paused = said.rstrip(LEFT).endswith(STAY_PAUSED)
         else:
             self._release(connection_fd)
 
@@ -245,6 +265,8 @@ class Supervisor:
 
     def _accept_control(self, connection_fd: int) -> None:
         self._connection_fd, self._heard_at, self._is_steered = connection_fd, time.monotonic(), True
+        self._is_left = False
+        self._successor.has_come()
         self._poll.register(connection_fd, select.POLLIN)
         request = {**vars(self._request), "environment": {}}
         self._tell(keeper=os.getpid(), started=self._job_pid, at_ns=self._started_at_ns, request=request)
@@ -333,6 +355,8 @@ class Supervisor:
         self._keep_end(json.dumps({**last, "boot": boot, "page": page.hex(), "started_ns": self._started_at_ns}))
         self._clear_up()
         self._tell(**last)
+        if self._connection_fd is None and not self._is_left:  # the job may have to be started again
+            self._successor.start()
         return code
 
     def _clear_up(self) -> None:
@@ -501,7 +525,7 @@ def main(connection_fd: int) -> int:
     os.set_blocking(wakes_fd, False)
     # Signals are only noted, and dealt with by the loop; one that comes before the job has started waits there.
     signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    adopt_orphans(True)
     say(connection_fd, ready=True, keeper=os.getpid())
     request = _read_request(connection_fd)
     if request is None:

@@ -22,7 +22,7 @@ from punctual.executors.local import supervisor
 from punctual.executors.local.cgroup_files import leave_command_group
 from punctual.executors.local.job_files import read_end
 from punctual.executors.local.socket_path import short_enough
-from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest
+from punctual.executors.local.supervisor import LEFT, STAY_PAUSED, LaunchRequest
 
 #: Command that starts a supervisor, without the user's settings and packages, which would only take time.
 _PYTHON = (sys.executable, "-I", "-S", supervisor.__file__)
@@ -141,9 +141,12 @@ class SupervisorLink:
         return True
 
     def release(self) -> None:
-        """Leave the job unsteered; another process may take it over."""
+        """Leave the job unsteered; another process may take it over, and the supervisor starts none."""
         self._is_released = True
         with suppress(OSError):  # the supervisor has ended
+            if self._has_request:
+                self._connection.send(LEFT, socket.MSG_DONTWAIT)
+        with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def terminate(self) -> None:
