@@ -27,8 +27,9 @@ KEPT_VARIABLES = {"PUNCTUAL_DATA", "PUNCTUAL_NEEDS_BROWSER"}
 #: What would change how commands print.
 TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"}
 
-#: Folders whose tests share a cluster. To start one takes longer than most tests.
-OF_A_CLUSTER = {"ray", "slurm"}
+#: Tests that share what takes longer to make than most tests: those of a cluster, by the fixture that starts it, and those
+#: that read the whole source, by their folder.
+SHARED = ("ray_cluster", "network", "slurm_session", "ray_head", "architecture")
 
 _numbers = count()
 
@@ -39,8 +40,25 @@ gc.disable()
 
 @pytest.hookimpl(trylast=True)  # once they are in random order
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that share a cluster first: one process of the run has them all, and waits while others compute."""
-    items.sort(key=lambda item: item.path.parent.name not in OF_A_CLUSTER)
+    """Have tests that share something begin the list of one process of the run, which then has them all.
+
+    Each process has an equal part of the list at first. What it has not begun others take over once they have nothing left.
+    """
+    n_processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    parts: list[list[pytest.Item]] = [[] for _ in range(n_processes)]
+    others: list[pytest.Item] = []
+    for item in items:
+        names = {*getattr(item, "fixturenames", ()), item.path.parent.name}
+        i_shared = next((i for i, name in enumerate(SHARED) if name in names), None)
+        (others if i_shared is None else parts[i_shared % n_processes]).append(item)
+    n_left = len(items)
+    items.clear()
+    for i, part in enumerate(parts):
+        n_own = n_left // (n_processes - i)
+        n_others = max(0, n_own - len(part))
+        items += part + others[:n_others]
+        n_left, others = n_left - n_own, others[n_others:]
+    items += others
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

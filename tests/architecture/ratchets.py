@@ -14,7 +14,7 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def counted(texts: Sources) -> Counts:
     return {
         "classes of one name": _repeated(_by_file(lambda file: _classes(nodes[file]), filter(_is_product, texts))),
         "fmt: skip": _by_file(lambda file: {"fmt: skip": texts[file].count("# fmt: skip")}, texts),
-        "code lines": {"of the product": _code_lines(trees, texts)},
+        "code lines": {"of the product": _code_lines(nodes, texts)},
         "forbidden names": _by_file(lambda file: Counter(filter(is_forbidden, bound_names(nodes[file]))), texts),
         "numeric constants": _by_file(
             lambda file: {"of modules": sum(1 for _ in numeric_constants(trees[file]))}, filter(_is_product, texts)
@@ -127,11 +127,11 @@ def _is_number(value: ast.expr) -> bool:
     return False
 
 
-def _code_lines(trees: Mapping[str, ast.Module], texts: Sources) -> dict[str, int]:
+def _code_lines(nodes: Mapping[str, Sequence[ast.AST]], texts: Sources) -> dict[str, int]:
     """Lines of each package of the product that are neither blank nor a comment nor of a docstring: words cost nothing."""
     n_lines = Counter[str]()
     for file in filter(_is_product, texts):
-        words = {i for node in ast.walk(trees[file]) for i in _docstring_lines(node)}
+        words = {i for node in nodes[file] for i in _docstring_lines(node)}
         lines = enumerate(map(str.strip, texts[file].splitlines()), 1)
         n_lines[file.split("/")[0]] += sum(bool(line) and line[0] != "#" and i not in words for i, line in lines)
     return dict(n_lines)

@@ -37,6 +37,11 @@ class Module:
         return self.name.split(".")[1] if "." in self.name else ""
 
     @cache  # noqa: B019 -- a process reads the same few hundred modules again and again, and then ends
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree: to walk through it takes longer than to look at each node."""
+        return tuple(ast.walk(self.tree))
+
+    @cache  # noqa: B019 -- the same
     def imports(self) -> tuple[Import, ...]:
         """All imports; of ``from a import b`` both `a.b` and `a`, because `b` may be a module."""
         return tuple(self._imports_in(self.tree, "top"))
@@ -117,7 +122,7 @@ def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
 
 def functions(module: Module) -> Iterator[Function]:
     """All functions and methods, those inside others too."""
-    return (node for node in ast.walk(module.tree) if isinstance(node, Function))
+    return (node for node in module.nodes() if isinstance(node, Function))
 
 
 def n_lines(function: Function) -> int:

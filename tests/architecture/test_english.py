@@ -24,7 +24,7 @@ def riddles(all_modules: list[Module]) -> list[str]:
     return [
         f"{module.name}.{getattr(node, 'name', '')}: {first_line}"
         for module in all_modules
-        for node in ast.walk(module.tree)
+        for node in module.nodes()
         if isinstance(node, ast.Module | ast.ClassDef | Function)
         and OPENINGS.match(first_line := (ast.get_docstring(node) or "").partition("\n")[0])
     ]
@@ -55,7 +55,7 @@ def seconds_by_hand(all_modules: list[Module]) -> list[str]:
         f"{module.name}: {ast.unparse(value.value)}"
         for module in all_modules
         if module.part not in FREE_TO_FORMAT and module.name != "punctual.core.units"
-        for node in ast.walk(module.tree)
+        for node in module.nodes()
         if isinstance(node, ast.JoinedStr)
         for value, after in pairwise([*node.values, ast.Constant("")])
         if isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from tests.examples import examples
 
 from punctual.controllers import _cost
 from punctual.controllers.remaining_cost import RemainingCost
@@ -26,7 +27,7 @@ from punctual.sim.plants.quota_plant import (
 )
 
 DEADLINE_S = 60.0
-SEEDS = range(8)
+SEEDS = range(examples(16))
 
 
 NOISE = Noise()

@@ -14,7 +14,7 @@ import punctual
 if TYPE_CHECKING:
     from punctual.elastic_training.context import Context
 
-SLOW_S = 0.4
+SLOW_S = float(os.environ.get("SLOW_S", "0.4"))
 #: Of the hidden layer: larger than what is sent at once to other workers.
 WIDTH = int(os.environ.get("WIDTH", "800"))
 

@@ -48,7 +48,12 @@ class RayWithAutoscaler:
             "--node-ip-address=127.0.0.1",
             "--num-cpus=0",
         ]
-        command += ["--include-dashboard=false", f"--temp-dir={self._folder}", f"--autoscaling-config={config}"]
+        command += [
+            "--include-dashboard=false",
+            "--include-log-monitor=false",
+            f"--temp-dir={self._folder}",
+            f"--autoscaling-config={config}",
+        ]
         command += ["--disable-usage-stats", f"--ray-client-server-port={free_port()}"]
         log = self._folder / "head.log"
         with log.open("ab") as output:

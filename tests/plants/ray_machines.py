@@ -15,6 +15,8 @@ from tests.waiting import wait_until
 from punctual.executors.local.job_signals import descendants
 
 RAY = Path(sys.executable).with_name("ray")
+#: Options of a head that nobody asks for nodes, and whose workers' logs nobody reads.
+WITHOUT_MONITORS = ("--include-dashboard=false", "--include-log-monitor=false", "--no-monitor")
 
 
 def free_port() -> int:
@@ -50,10 +52,10 @@ class RayMachine:
     def start(self) -> None:
         host, port = self.head_address.split(":")
         ports = f"--ray-client-server-port={self.client_port or free_port()}"
-        head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.folder}", ports]
+        head = ["--head", f"--port={port}", *WITHOUT_MONITORS, f"--temp-dir={self.folder}", ports]
         command = [str(RAY), "start", "--block", f"--num-cpus={self.n_cpus}", "--disable-usage-stats"]
         command += [f"--node-ip-address={self.address}"]
-        command += head if host == self.address else [f"--address={self.head_address}"]
+        command += head if host == self.address else [f"--address={self.head_address}", "--include-log-monitor=false"]
         with (self.folder / f"{self.address}.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

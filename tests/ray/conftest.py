@@ -1,6 +1,5 @@
 """One Ray cluster of two small nodes on this machine, for all tests; skipped where Ray is not installed."""
 
-import os
 import secrets
 import socket
 import warnings
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.plants.ray_service import end_agents
 
 from punctual.daemon.host_options import HostOptions
 
@@ -36,14 +36,15 @@ def ray_cluster(
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-            # Else it starts a worker for each processor when a driver comes, which takes more than most tests.
         }.items():
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 
         # At a port of its own: other processes of the test run may have clusters too, each with its own token.
         ports = {"gcs_server_port": _free_port(), "ray_client_server_port": _free_port()}
-        head = {"num_cpus": 1, "include_dashboard": False, **ports}
+        # Nobody reads what workers log, and asks for nodes: the processes for that take as much as a test.
+        unneeded = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+        head = {"num_cpus": 1, **unneeded, **ports}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=1)
         import ray
@@ -74,9 +75,4 @@ def quiet(ray_home: Path) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-    for record in (ray_home / "runtime" / "agents" / "live").glob("*/control.sock"):
-        from punctual.daemon.control_socket import listener_pid
-
-        pid = listener_pid(record)
-        if pid is not None:
-            os.kill(pid, 15)
+    end_agents(ray_home)

@@ -17,21 +17,33 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not ins
 
 
 @pytest.fixture(scope="module")
-def variables(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ray")
+
+
+@pytest.fixture(scope="module")
+def variables(module_folder: Path) -> Mapping[str, str]:
     """What Ray and services are started with."""
-    folder = tmp_path_factory.mktemp("ray")
-    return ray_environment(folder / "home", folder / "token")
+    return ray_environment(module_folder / "home", module_folder / "token")
 
 
-@pytest.fixture
-def terminal(variables: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+@pytest.fixture(autouse=True)
+def environment(home: Path, variables: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what a test starts of Ray be as the rest of it."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    made = Terminal(tmp_path, Path(variables["PUNCTUAL_HOME"]))
-    yield made
-    made.tell("down", "--jobs", "stop")
-    made.close()
-    end_agents(made.home)
+
+
+@contextmanager
+def terminal_in(folder: Path, home: Path) -> Iterator[Terminal]:
+    """A terminal whose service has ended afterwards."""
+    made = Terminal(folder, home)
+    try:
+        yield made
+    finally:
+        made.tell("down", "--jobs", "stop")
+        made.close()
+        end_agents(made.home)
 
 
 @contextmanager
@@ -41,16 +53,16 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def check_ran_once(service: Service) -> None:
-    """The training has been in one process all the time, and ends."""
+def check_runs_on(service: Service) -> None:
+    """The training has been in one process all the time."""
     assert len(service.pids) == 1
     assert is_alive(service.pids[0])
-    service.end()
 
 
-def test_a_service_and_its_training_outlive_the_head_of_ray(terminal: Terminal, tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    with short_folder() as folder:
+def test_a_service_and_its_training_outlive_the_head_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, home = f"127.0.0.1:{free_port()}", tmp_path / "home"
+    monkeypatch.setenv("PUNCTUAL_HOME", str(home))
+    with short_folder() as folder, terminal_in(tmp_path, home) as terminal:
         head = RayMachine(head_address=address, address="127.0.0.1", folder=folder)
         try:
             head.start()
@@ -60,7 +72,8 @@ def test_a_service_and_its_training_outlive_the_head_of_ray(terminal: Terminal, 
             wait_until(lambda: service.steps > before + 20)
             head.start()
             service.await_steered()
-            check_ran_once(service)
+            check_runs_on(service)
+            service.end()
         finally:
             head.kill()
 
@@ -75,7 +88,7 @@ def network() -> Iterator[Namespaces]:
 
 @pytest.fixture(scope="module")
 def machines(network: Namespaces) -> Iterator[list[RayMachine]]:
-    """A head without CPUs, and a node that has one, in network namespaces; Ray is started there by the first who needs it."""
+    """A head without CPUs, and a node that has one, in network namespaces; Ray is not started there."""
     head = f"{network.address(0)}:6379"
     with short_folder() as folder:
         made = [
@@ -87,15 +100,21 @@ def machines(network: Namespaces) -> Iterator[list[RayMachine]]:
             machine.kill()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def distant(
-    terminal: Terminal, machines: list[RayMachine], network: Namespaces, tmp_path: Path
-) -> tuple[Service, RayMachine]:
-    """A service on these machines, on which Ray runs, and the node."""
-    for machine in machines:
-        if machine.process is None:
+    machines: list[RayMachine], network: Namespaces, variables: Mapping[str, str], module_folder: Path
+) -> Iterator[tuple[Service, RayMachine]]:
+    """A service on these machines, whose training ends once all these tests are over, and the node."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        for machine in machines:
             machine.start()
-    return Service(terminal, tmp_path, machines[0].head_address, network.prefix(0)), machines[1]
+        with terminal_in(module_folder, Path(variables["PUNCTUAL_HOME"])) as terminal:
+            service = Service(terminal, module_folder, machines[0].head_address, network.prefix(0))
+            yield service, machines[1]
+            check_runs_on(service)
+            service.end()
 
 
 def test_a_training_goes_on_while_its_node_is_cut_off(distant: tuple[Service, RayMachine], network: Namespaces) -> None:
@@ -105,7 +124,7 @@ def test_a_training_goes_on_while_its_node_is_cut_off(distant: tuple[Service, Ra
     wait_until(lambda: service.steps > before + 100)
     network.mend(1)
     service.await_steered()
-    check_ran_once(service)
+    check_runs_on(service)
 
 
 def test_a_training_goes_on_while_ray_is_away_on_its_node(distant: tuple[Service, RayMachine]) -> None:
@@ -115,7 +134,7 @@ def test_a_training_goes_on_while_ray_is_away_on_its_node(distant: tuple[Service
     wait_until(lambda: service.steps > before + 20)
     node.start()
     service.await_steered()
-    check_ran_once(service)
+    check_runs_on(service)
 
 
 def test_an_agent_and_its_training_outlive_the_raylet(distant: tuple[Service, RayMachine]) -> None:
@@ -130,4 +149,4 @@ def test_an_agent_and_its_training_outlive_the_raylet(distant: tuple[Service, Ra
     node.start()
     service.await_steered()
     assert service.agents() == agents
-    check_ran_once(service)
+    check_runs_on(service)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.cli.programs import Terminal
-from tests.plants.ray_machines import RAY, free_port
+from tests.plants.ray_machines import RAY, WITHOUT_MONITORS, free_port
 from tests.waiting import wait_until
 
 from punctual.executors.local.job_signals import descendants
@@ -44,7 +44,7 @@ def test_its_first_commands_make_a_token_and_a_cluster_that_asks_for_it(
     port = free_port()
     with TemporaryDirectory(prefix="pr-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         # Beside other clusters of this machine; and with a parent that the test can end.
-        commands[-1] += f" --block --port={port} --ray-client-server-port={free_port()} --include-dashboard=false"
+        commands[-1] += f" --block --port={port} --ray-client-server-port={free_port()} {' '.join(WITHOUT_MONITORS)}"
         commands[-1] += f" --disable-usage-stats --num-cpus=1 --node-ip-address=127.0.0.1 --temp-dir={folder}"
         script = subprocess.Popen(
             ["bash", "-ec", "\n".join(commands)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

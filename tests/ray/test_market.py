@@ -48,9 +48,9 @@ from punctual.request.submission import submission_of
 from punctual.testing import market_machine
 
 JOB = JobId("job")
-N_STEPS = 600
-#: Of the training: a small network.
-VARIABLES = {"WIDTH": "8"}
+N_STEPS = 200
+#: Of the training: a small network, and steps so slow that it is not over before machines have come and gone.
+VARIABLES = {"WIDTH": "8", "SLOW_S": "1.2"}
 #: Two machines until second 10, then one, and from second 20 on two.
 COUNTS = [2, 1, 2]
 MARKET = """

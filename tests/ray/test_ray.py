@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 from tests.daemon.live_jobs import pid_of_waiting, submission
 from tests.daemon.test_cluster import until_all
-from tests.daemon.test_spread import COUNTING
 from tests.executors.conftest import is_alive
 from tests.plants.ray_machines import RAY
 from tests.waiting import wait_until
@@ -21,7 +18,6 @@ from tests.waiting import wait_until
 from punctual.core.events import JobStarted, NodeNoticed
 from punctual.core.ids import JobId
 from punctual.daemon import host_executor
-from punctual.daemon.capacity import device_kind
 from punctual.daemon.control_socket import listener_pid
 from punctual.daemon.host import Host
 from punctual.daemon.host_options import HostOptions
@@ -29,8 +25,6 @@ from punctual.daemon.opening import new_host
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
-from punctual.request.job_options import JobOptions
-from punctual.request.submission import submission_of
 
 
 def until_there_are(host: Host, n_nodes: int) -> None:
@@ -57,46 +51,6 @@ def test_ray_gets_back_what_jobs_held_where_no_host_asks_any_more(ray_cluster: A
 
     wait_until(is_held)
     wait_until(lambda: available_cpus() == 2.0)
-
-
-class Other:
-    """Another application."""
-
-    def is_there(self) -> bool:
-        return True
-
-
-def test_two_jobs_have_a_node_each_and_ray_sees_what_they_hold(options: HostOptions, tmp_path: Path) -> None:
-    go = [tmp_path / "a", tmp_path / "b"]
-    with new_host("host", options) as host:
-        until_there_are(host, 2)
-        assert {node.device for node in host.nodes()} == {device_kind()}, "nodes tell their kind"
-        for file in go:
-            host.submit(submission(file.name, floor_cores=1.0, awaited=file))
-        until_all(host, lambda: all(pid_of_waiting(file) for file in go))
-        assert len({node for status in host.jobs() for node in status.granted}) == 2
-        wait_until(lambda: available_cpus() == 0.0)
-        go[0].touch()
-        until_all(host, lambda: host.has_ended(JobId("a")))
-        wait_until(lambda: available_cpus() == 1.0)
-        go[1].touch()
-        until_all(host, host.all_ended)
-        assert {status.state for status in host.jobs()} == {"finished"}
-
-
-def test_what_other_applications_hold_is_not_given_to_jobs(options: HostOptions) -> None:
-    with new_host("host", options) as host:
-        until_there_are(host, 2)
-        import ray
-
-        actor: Any = ray.remote(num_cpus=1)(Other)
-        other = actor.remote()
-        assert ray.get(other.is_there.remote())
-        until_there_are(host, 1)
-        assert list(host.budget({})["taken_cores"].values()) == [1.0], "and that is told"
-        ray.kill(other)
-        until_there_are(host, 2)
-        assert host.budget({})["taken_cores"] == {}
 
 
 def test_a_job_outlives_its_agent_and_its_host_and_an_update_of_both(
@@ -194,20 +148,23 @@ def requested_of_ray() -> list[dict[str, int]]:
     return [request.get("resources", request) for request in json.loads(kept)] if kept else []
 
 
-@pytest.mark.parametrize("kind", ["address", "client_address"])
-def test_ray_is_asked_for_room_for_all_jobs_while_one_waits(
-    options: HostOptions, ray_cluster: Any, tmp_path: Path, kind: str
+def check_is_asked_for_room_for_all_jobs_while_one_waits(host: Host, folder: Path) -> None:
+    go = folder / "go"
+    for name in ("one", "another", "no-more"):
+        host.submit(submission(name, floor_cores=1.0, awaited=go))
+    until_all(host, lambda: requested_of_ray() == [{"CPU": 1}] * 3)
+    host.stop(JobId("no-more"), "no longer wanted")
+    until_all(host, lambda: requested_of_ray() == [])
+    go.touch()
+    until_all(host, host.all_ended)
+
+
+def test_ray_is_asked_for_room_for_all_jobs_by_its_client(
+    options: HostOptions, ray_cluster: Any, tmp_path: Path
 ) -> None:
-    go, address = tmp_path / "go", getattr(ray_cluster, kind)
-    with new_host("host", replace(options, address=address, autoscale=3)) as host:
+    with new_host("host", replace(options, address=ray_cluster.client_address, autoscale=3)) as host:
         until_there_are(host, 2)
-        for name in ("a", "b", "c"):
-            host.submit(submission(name, floor_cores=1.0, awaited=go))
-        until_all(host, lambda: requested_of_ray() == [{"CPU": 1}] * 3)
-        host.stop(JobId("c"), "no longer wanted")
-        until_all(host, lambda: requested_of_ray() == [])
-        go.touch()
-        until_all(host, host.all_ended)
+        check_is_asked_for_room_for_all_jobs_while_one_waits(host, tmp_path)
 
 
 def test_only_the_nodes_that_a_file_describes_are_used_as_what_it_says(options: HostOptions, tmp_path: Path) -> None:
@@ -217,22 +174,3 @@ def test_only_the_nodes_that_a_file_describes_are_used_as_what_it_says(options: 
         host.run_for(2.0)
         (node,) = host.nodes()
         assert (node.capacity.cores, node.device) == (0.5, "small")
-
-
-def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path: Path) -> None:
-    with new_host("host", options) as host:
-        until_there_are(host, 2)
-        job = JobOptions(
-            program=[sys.executable, str(COUNTING), str(tmp_path)], name="job", workers="1..2", cores_per_worker="1"
-        )
-        host.submit(submission_of(job, time.monotonic(), host.capacity, host.capacity_together))
-
-        def n_workers() -> int:
-            status = host.executor.facts(JobId("job")).workers
-            return 0 if status is None else status.n_workers
-
-        until_all(host, lambda: n_workers() == 2)
-        assert len(host.status(JobId("job")).granted) == 2
-        (tmp_path / "end").touch()
-        until_all(host, host.all_ended)
-        assert host.status(JobId("job")).state == "finished"

@@ -1,8 +1,11 @@
 """What a simulation leaves does not stay."""
 
+import gc
 import subprocess
 import sys
 import weakref
+
+import pytest
 
 from punctual.sim.garbage import is_frozen, rare_collections
 
@@ -25,3 +28,11 @@ def test_what_an_interpreter_begins_with_is_not_taken_for_what_somebody_froze() 
     bare = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert bare.stdout == "False\n"
     assert is_frozen(), "`conftest` has frozen what is here"
+
+
+def test_what_is_frozen_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process that has run many tests it takes longer than a small simulation."""
+    assert is_frozen()
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("counted again"))
+    with rare_collections():
+        pass

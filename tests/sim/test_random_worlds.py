@@ -12,7 +12,7 @@ from tests.sim.pieces import PERFECT, Restless, nodes, of, sim_job
 
 from punctual.core.cluster import Node
 from punctual.core.commands import RejectJob
-from punctual.core.events import JobFailed, JobFinished, JobSubmitted, NodeJoined, NodeLost, ProgressReported
+from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted, NodeJoined, NodeLost, ProgressReported
 from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources
@@ -63,7 +63,7 @@ def some_jobs(random: Random) -> list[SimJob]:
 
 
 class Auditor:
-    """Checks after each message that what is really taken fits on the nodes that are really there."""
+    """Checks after each event that what is really taken fits on the nodes that are really there."""
 
     def __init__(self) -> None:
         self.capacity: dict[NodeId, Resources] = {}
@@ -72,6 +72,8 @@ class Auditor:
 
     def add(self, message: Message) -> None:
         self.journal.append(message)
+        if not isinstance(message, Event):  # the commands that follow from an event change nothing more
+            return
         match message:
             case NodeJoined(node=node, capacity=capacity):
                 self.capacity[node] = capacity

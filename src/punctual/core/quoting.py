@@ -126,11 +126,12 @@ class QuoteRequest:
 
 def refusing_guarantees(plan: Plan, snapshot: Snapshot) -> Plan:
     """Return `plan`; if its policy promises nothing, with all jobs declined that need a promise."""
-    if plan.promises is not None:
+    waiting = snapshot.waiting if plan.promises is None else ()
+    declined = [view.id for view in waiting if awaits_promise(view.spec, view.status, view.started_at)]
+    if not declined:
         return plan
     text = "the policy promises no deadlines, and the job is to run only if its own is promised"
-    waiting = [view.id for view in snapshot.waiting if awaits_promise(view.spec, view.status, view.started_at)]
-    return replace(plan, declines={**plan.declines, **dict.fromkeys(waiting, Reason("declined", text))})
+    return replace(plan, declines={**plan.declines, **dict.fromkeys(declined, Reason("declined", text))})
 
 
 def with_job(snapshot: Snapshot, view: JobView) -> Snapshot:

@@ -6,13 +6,17 @@ from contextlib import contextmanager
 
 #: Whether a simulation has left objects that no search has looked at.
 _is_left = False
+#: Whether objects were seen to be frozen, which take long to count.
+_is_frozen = False
 
 
 def is_frozen() -> bool:
     """Return whether somebody has frozen objects, which `gc.unfreeze` would thaw."""
+    global _is_frozen
     # Python 3.12 begins with some hundreds of frozen objects; who freezes what a program has imported freezes more
     # than these.
-    return gc.get_freeze_count() > 10_000
+    _is_frozen = _is_frozen or gc.get_freeze_count() > 10_000
+    return _is_frozen
 
 
 @contextmanager
