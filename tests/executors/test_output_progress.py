@@ -105,6 +105,12 @@ def test_what_is_left_open_at_the_end_is_told(pieces: list[bytes], pattern: str 
     assert shortfall is None or words in shortfall.text  # type: ignore[operator]
 
 
+def test_of_output_that_was_not_all_read_nothing_is_said_to_be_missing() -> None:
+    progress = read(b"step 4/9 loss 0.1\n", b"step 5/9 loss 0.1\n", deadline_s=60.0)
+    progress.finish(1.0, is_all_read=False)
+    assert progress.shortfall() is None
+
+
 def test_without_a_deadline_nobody_need_know() -> None:
     assert read(b"hello\n").shortfall() is None
     assert read(b"step 4\n", b"step 5\n").shortfall() is None

@@ -153,6 +153,23 @@ def test_bars_that_look_alike_and_take_turns_are_the_training_s_and_the_evaluati
     assert sure(read([*said, *epochs])) == (120, 240)
 
 
+@pytest.mark.parametrize(
+    ("line", "end"), [("epoch {}/3: {}% done, loss 0.3\n", 300), ("Epoch {}/3 [=====>----] {}% loss: 0.3\r", 290)]
+)
+def test_a_share_beside_an_epoch_is_one_of_that_epoch(line: str, end: int) -> None:
+    shares = [(epoch, share) for epoch in range(1, 4) for share in range(10, 101, 10)]
+    reader = read(line.format(*each) for each in shares[:15])
+    assert sure(reader) == (150, 300)
+    assert sure(read((line.format(*each) for each in shares[15:]), reader=reader, at=15.0)) == (end, 300)
+    assert codes(reader) == ["progress-read"]
+    assert reader.shortfall() is None
+
+
+def test_a_share_of_right_answers_beside_an_epoch_is_none_of_it() -> None:
+    assert sure(read(f"Epoch {i}/9 train {60 + i}% val 5{i}%\n" for i in range(1, 5))) == (3, 9)
+    assert sure(read(f"Epoch {i}/9 ({10 * i}%) loss 0.3\n" for i in range(1, 5))) == (4, 9)
+
+
 def test_without_a_deadline_there_is_nothing_to_be_careful_for() -> None:
     reader = read((bar(i, 100) for i in range(11)), s=0.01, reader=ProgressReader())
     assert sure(reader) == (10, 100)
@@ -302,6 +319,17 @@ def test_a_line_that_tells_an_epoch_again_between_its_steps_changes_nothing(step
     assert done == [(8 * e, 56) for e in range(1, 8)]
 
 
+def test_an_epoch_that_is_told_again_behind_a_bar_changes_nothing() -> None:
+    """An early Keras writes the line of a checkpoint behind its bar, and counts its epochs from 0 there."""
+    reader, done = ProgressReader(deadline_s=DEADLINE_S), []
+    for e in range(1, 6):
+        pieces = [f"Epoch {e}/5\n", *(f"\r{i}/8 [==>.] - ETA: 0s" for i in range(1, 8))]
+        pieces += [f"Epoch {e - 1:05d}: val_loss improved\n", "\r8/8 [====] - 1s\n"]
+        done.append(sure(read(pieces, reader=reader, at=100.0 * e)))
+    assert done == [(8 * e, 40) for e in range(1, 6)]
+    assert codes(reader) == ["progress-read"]
+
+
 def test_an_epoch_that_is_first_told_alone_when_its_steps_begin_anew_counts_once() -> None:
     pieces = ["Epoch 1/3 (global step 0)\n", *bars(8), "Epoch 2/3\n", *bars(8)]
     assert sure(read(pieces)) == (16, 24)
@@ -426,6 +454,25 @@ def test_an_epoch_within_which_something_is_counted_is_not_done() -> None:
 def test_right_answers_of_an_epoch_are_no_steps_of_it() -> None:
     line = "Epoch {e}/9\nTrain Loss: 0.81, Train Accuracy: 71.20% ({n}/60000)\n"
     assert sure(read((line.format(e=e, n=40_000 + 2_000 * e) for e in (1, 2, 3)), s=50)) == (2, 9)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch {}: {} / 1000\n",
+        "After epoch {}: {} correct out of 1000\n",
+        "Epoch {}, {}/1000 correct\n",
+        "Epoch {}\nTraining accuracy of cat: 50% ({}/1000)\n",
+    ],
+)
+def test_right_answers_are_no_steps_also_once_all_are_right(line: str) -> None:
+    belief = read((line.format(i, 800 + 10 * i) for i in range(21)), s=10).belief
+    assert belief is None or belief.total is None
+
+
+def test_the_patience_of_a_booster_is_no_number_of_its_rounds() -> None:
+    rows = [f"[{i}]\ttrain-auc:0.8{i:02d}\n" for i in range(0, 60, 5)]
+    assert sure(read(["num_boost_round=200, early_stopping_rounds=20\n", *rows])) == (55, 200)
 
 
 def test_predictions_in_an_episode_are_not_the_training() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from punctual.progress_text.mentions import PER_EPOCH, Role, Unit
+from punctual.progress_text.mentions import PER_EPOCH, SHARE, Role, Unit
 from punctual.progress_text.series import N_TOTAL_GROWN, Series, SeriesTable
 
 #: A count that says nothing but its own length may be one of many: of each epoch, or of what is done before. It is taken for
@@ -128,7 +128,7 @@ class Judge:
         if series.is_constant and series.unit < Unit.EPOCH and not series.mention.is_total:
             return None
         is_stated = series.known_total is not None and self._table.is_stated(series.known_total, series)
-        if series.unit is Unit.UNKNOWN and series.moves_with_epoch and not (series.is_complete or is_stated):
+        if series.unit is Unit.UNKNOWN and series.moves_with_epoch and not (series.is_told_complete or is_stated):
             return None
         if series.mention.is_total and series.n_grown < N_TOTAL_GROWN:
             is_report = series.is_measured and series.is_of_steps
@@ -358,7 +358,9 @@ def _counts_within(epochs: Series, other: Series) -> bool:
         return False
     if _is_single(other):
         return False
-    if other.unit is Unit.UNKNOWN and other.moves_with_epoch and not other.is_complete:
+    if other.mention.family == SHARE and other.outer.is_beside and other.n_seen > 1 and not other.outer.n_within:
+        return False  # it says the same as the epoch
+    if other.unit is Unit.UNKNOWN and other.moves_with_epoch and not other.is_told_complete:
         return False
     if other.is_constant or (other.mention.is_total and (other.mention.is_lap or other.unit < Unit.STEP)):
         return False

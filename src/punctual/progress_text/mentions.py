@@ -170,9 +170,10 @@ _STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad|attempt
 _MEASURES = re.compile(
     r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/]|\s?[=:]?\s?-?\d)"
 )
-#: A share of right answers, in brackets behind which their numbers stand: `Accuracy: 71.20% (42720/60000)`.
+#: A share of right answers, in brackets behind which their numbers stand: `Accuracy: 71.20% (42720/60000)`, `Accuracy of
+#: cat: 71% (42/60)`.
 _RIGHT = re.compile(
-    r"(?<![A-Za-z])(?:acc|accuracy|correct|prec|precision|recall|f1|top-?\d)(?:@\d)?\W{0,4}\d{1,9}(?:\.\d{1,9})?\s?%?\s?\($",
+    r"(?<![A-Za-z])(?:acc|accuracy|correct|prec|precision|recall|f1|top-?\d)(?:@\d)?(?:\s(?:of|on|for)\s[^:%]{1,40}:)?\W{0,4}\d{1,9}(?:\.\d{1,9})?\s?%?\s?\($",
     re.IGNORECASE,
 )
 #: Of these a count of so many is none: `after batch 50 of 300`; nor of others before a counted word: `Start epoch 1/10`.
@@ -407,9 +408,9 @@ def _fraction_of_epochs(number: str) -> Mention:
 
 def _ordered(mentions: list[Mention]) -> list[Mention]:
     """Return the counts of a line, each read by the others beside it."""
-    if any(mention.total is not None or mention.is_open for mention in mentions if mention.family != SHARE):
-        # The share beside a count says the same less exactly.
-        mentions = [mention for mention in mentions if mention.family != SHARE]
+    counts = [m for m in mentions if m.family != SHARE and (m.total is not None or m.is_open)]
+    # The share beside a count says the same less exactly, unless it is one of an epoch.
+    mentions = [m for m in mentions if m.family != SHARE or all(_is_of_epoch(m, count) for count in counts)]
     with_total = {
         (mention.family, mention.step) for mention in mentions if mention.family and mention.total is not None
     }
@@ -423,6 +424,16 @@ def _ordered(mentions: list[Mention]) -> list[Mention]:
         outer = replace(nameless[0], unit=Unit.EPOCH, family="epoch", is_bar=False)
         mentions = [outer if mention is nameless[0] else mention for mention in mentions]
     return mentions
+
+
+def _is_of_epoch(share: Mention, count: Mention) -> bool:
+    """Return whether a share tells how much of the counted epoch is done: `epoch 1/9: 40% done`, `epoch 1/9 [##--] 40%`."""
+    if count.unit < Unit.EPOCH or not count.total:
+        return False
+    if share.is_bar:
+        return abs(100 * count.step / count.total - share.step) > 1
+    words = {*share.words_after.split()[:1], *re.findall(r"[a-z]+", share.template)[-1:]}
+    return not words.isdisjoint(_DONE)
 
 
 class _NumberPosition:
@@ -460,6 +471,10 @@ class _NumberPosition:
         if any(map(_STOPS.fullmatch, self._name)) or _LEFT.match(self._after):
             return None
         if unit is Unit.UNKNOWN and (_MEASURES.match(self._after) or _RIGHT.search(self._before)):
+            return None
+        # `740 correct out of 1000`, `740/1000 correct`
+        of_them = (self._match["of"], self._match["between"], self._word_after())
+        if unit is Unit.UNKNOWN and any(word and _VALUES.fullmatch(word) for word in of_them):
             return None
         trainings = _TRAININGS | _TRAININGS_FIRST if i_number <= 0 else _TRAININGS
         if unit is Unit.UNKNOWN and trainings & {*self._name[-1:]}:
@@ -517,7 +532,7 @@ class _NumberPosition:
             return None if unit is Unit.UNKNOWN else self._mention(step, None, unit, family, is_total=True, is_lap=True)
         if unit is not Unit.UNKNOWN:
             words = _without_idle(name)
-            settings = [word for word in words[:-1] if _SETTING.fullmatch(word)]
+            settings = [word for word in words[:-1] if _SETTING.fullmatch(word) or _STOPS.fullmatch(word)]
             is_measured_at = settings in (["at"], ["after"]) and _MEASURED_AT.match(self._after)
             # `Training until step 100`
             is_goal = settings == words[-2:-1] and settings in (["until"], ["to"]) and _is_training(words[-3:-2])

@@ -4,6 +4,7 @@ Lines become templates, numbers that grow under one template are a series (`seri
 and the training's is chosen by its course over time (`choice`).
 """
 
+import re
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -21,6 +22,7 @@ _LINES_PER_S, _N_LINES_MAX = 100.0, 2000
 #: After so many changes no total is believed, so that nothing is held back on a wrong one, nor told again and again.
 _N_CHANGES_MAX = 5
 _QUOTE_MAX = 60
+_DIGIT = re.compile(r"\d")
 _AT_FULL_SPEED = "the job goes on at full speed and its deadline is not worked towards"
 _RAN_AT_FULL_SPEED = "the job ran at full speed and its deadline was not worked towards"
 
@@ -148,7 +150,7 @@ class ProgressReader:
     def _take(self, line: TextLine, at: float) -> bool:
         """Take in a line; return whether it counts anything."""
         text, is_complete = line
-        if not (is_complete or len(text) <= _OPEN_MAX) or not any(map(str.isdigit, text)):
+        if not (is_complete or len(text) <= _OPEN_MAX) or not _DIGIT.search(text):
             return False
         self._n_affordable -= 1 + len(text) // 4096  # settings in one line take as long as several lines
         reading = read_line(text, is_complete=is_complete)

@@ -128,6 +128,11 @@ class Series:
         return self.known_total is not None and self.last >= self.known_total
 
     @property
+    def is_told_complete(self) -> bool:
+        """Whether it is only told when it is complete, as far as is seen: ``Epoch 3: 60/60``."""
+        return self.is_complete and not self.n_grown
+
+    @property
     def is_name(self) -> bool:
         """Whether it is the number of one training, as far as is seen, and counts none: ``run 17``."""
         return self.unit is Unit.FOLD and self.known_total is None and self.first > 1 and not self.n_grown
@@ -414,7 +419,11 @@ class SeriesTable:
         seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
         # The first of a line is the present one, another may be the best of all; one without a total may count something else.
         in_order = sorted(seen, key=lambda each: each[0].total is None)
-        beside = {mention.unit: series for mention, series, _ in reversed(in_order) if mention.is_outer}
+        beside = {
+            mention.unit: series
+            for mention, series, _ in reversed(in_order)
+            if mention.is_outer and not _is_told_again(series, self._around.get(mention.unit))
+        }
         units = [mention.unit for mention in reading.mentions]
         has_batches = any(mention.unit is Unit.BATCH and mention.total is not None for mention in reading.mentions)
         for mention, series, moved in seen:

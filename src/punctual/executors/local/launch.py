@@ -434,11 +434,10 @@ class JobProcess:
             if self.pid:  # the group of number 0 is that of this process
                 send(-self.pid, signal.SIGKILL)
         try:
-            for tail in self._tails:
-                tail.finish(_OUTPUT_S_MAX)
+            finished = [tail.finish(_OUTPUT_S_MAX) for tail in self._tails]
         finally:
             self.clear_away()
-        self.progress.finish(self.used_core_s)
+        self.progress.finish(self.used_core_s, is_all_read=all(finished))
         if last is not None and "ended" in last and self.group is not None:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 

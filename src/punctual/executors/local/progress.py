@@ -213,6 +213,7 @@ class OutputProgress:
         self._lock = threading.Lock()
         self._latest = latest
         self._unit_core_s = 0.0
+        self._is_all_read = True
         self._notices: list[Reason] = []
 
     def receive(self, output: bytes, used_core_s: float, stream: int = 1) -> None:
@@ -222,7 +223,8 @@ class OutputProgress:
                 self._advance(at, used_core_s)
             self._note()
 
-    def finish(self, used_core_s: float) -> None:
+    def finish(self, used_core_s: float, *, is_all_read: bool = True) -> None:
+        self._is_all_read = is_all_read
         for stream in (1, 2):
             self.receive(b"\n", used_core_s, stream)
 
@@ -251,6 +253,8 @@ class OutputProgress:
         return tuple(notices)
 
     def shortfall(self) -> Reason | None:
+        if not self._is_all_read:  # what is missing may be what was not read
+            return None
         with self._lock:
             if self._latest.unit_at is None and not self._reader.is_counted:
                 return Reason("no-progress", _never_known(self._asked_for)) if self._has_deadline else None
@@ -293,10 +297,10 @@ class JobProgress(PageProgress):
         if (read := self._read) is not None:
             read.receive(output, used_core_s, stream)
 
-    def finish(self, used_core_s: float) -> None:
-        """End the reading; the job writes nothing more."""
+    def finish(self, used_core_s: float, *, is_all_read: bool = True) -> None:
+        """End the reading; the job writes nothing more. `is_all_read`: whether all that it wrote was received."""
         if (read := self._read) is not None:
-            read.finish(used_core_s)
+            read.finish(used_core_s, is_all_read=is_all_read)
 
     def latest(self, used_core_s: float) -> ProgressSample:
         page = super().latest(used_core_s)
