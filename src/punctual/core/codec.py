@@ -12,8 +12,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Message
 from punctual.core.lifecycle import KINDS
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from punctual.core.cluster import Node
 from punctual.core.control import Forecast
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Message
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.verdict import remaining_time
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
