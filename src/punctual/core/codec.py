@@ -72,9 +72,9 @@ def _as_dict(value: object) -> dict[str, Any]:
 
 
 @cache
-def _names_of(kind: type) -> tuple[str, ...]:
+def _names_of(kind: type) -> list[str]:
     """Return the names of a dataclass's fields."""
-    return tuple(field.name for field in fields(kind))
+    return [field.name for field in fields(kind)]
 
 
 #: Made once: `json.dumps` with these arguments makes one for each message.
