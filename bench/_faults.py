@@ -21,6 +21,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    Message,
     PauseRequested,
     PlanProposed,
     ResumeRequested,
@@ -30,7 +31,6 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import ended_by
-from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.cgroup_files import FOLDER, hierarchy

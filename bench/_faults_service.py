@@ -23,9 +23,8 @@ from _faults_training import Job
 from punctual.client.client import Client, ServiceFailed
 from punctual.client.schema import JobStanding
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobSubmitted, PauseRequested, ResumeRequested, SpecChanged, StopRequested
+from punctual.core.events import JobSubmitted, Message, PauseRequested, ResumeRequested, SpecChanged, StopRequested
 from punctual.core.lifecycle import ended_by
-from punctual.core.protocols import Message
 from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.executors.local.cgroup_files import COMMAND_GROUP

@@ -20,10 +20,9 @@ from pathlib import Path
 from punctual import registry
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.core.cluster import Node
-from punctual.core.events import GrantApplied, ProgressReported
+from punctual.core.events import GrantApplied, Message, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods
 from punctual.core.status import StatusBoard

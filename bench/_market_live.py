@@ -21,6 +21,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     MachinesAsked,
+    Message,
     NodeJoined,
     NodeLost,
     NodeNoticed,
@@ -28,7 +29,6 @@ from punctual.core.events import (
 )
 from punctual.core.ids import NodeId
 from punctual.core.job import MARGIN_FRAC
-from punctual.core.protocols import Message
 from punctual.policies.least_cost import LeastCost
 from punctual.sim.physics import Physics
 from punctual.sim.recorded import recorded_load

@@ -14,10 +14,10 @@ from tests.plants.contended_cores import STEP_CORE_S
 from punctual import registry
 from punctual.core.cluster import Node
 from punctual.core.commands import JobCommand, MachineCommand, StopJob, WarnUser
-from punctual.core.events import Event, JobFinished, PlanProposed, SpecChanged, StopRequested
+from punctual.core.events import Event, JobFinished, Message, PlanProposed, SpecChanged, StopRequested
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message, Sink
+from punctual.core.protocols import Sink
 from punctual.core.resources import Resources
 from punctual.policies.promises_first import PromisesFirst
 from punctual.sim import simulation

@@ -15,10 +15,9 @@ from _report import Column, Section, Target, run, table_of
 
 from punctual.core.cluster import Node
 from punctual.core.commands import WarnUser
-from punctual.core.events import JobFinished, PlanProposed
+from punctual.core.events import JobFinished, Message, PlanProposed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated

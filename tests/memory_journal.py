@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from punctual.core.protocols import Message
+from punctual.core.events import Message
 from punctual.journal.boot import ClockRecord
 
 

@@ -26,10 +26,9 @@ from punctual.api.standing import cluster_standing, job_answer
 from punctual.api.status_json_cache import StatusJsonCache
 from punctual.cli._words import dollars
 from punctual.client.schema import BudgetCosts
-from punctual.core.events import JobFinished, JobStarted, MachinesAsked, NodeLost
+from punctual.core.events import JobFinished, JobStarted, MachinesAsked, Message, NodeLost
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.daemon.host import Host

@@ -22,6 +22,7 @@ from punctual.client.client import Client, ServiceFailed
 from punctual.core.codec import decode_fields
 from punctual.core.events import (
     JobSubmitted,
+    Message,
     NodeNoticed,
     PauseRequested,
     PolicyChanged,
@@ -30,7 +31,6 @@ from punctual.core.events import (
     StopRequested,
 )
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.quoting import DeadlinePrice, Finish, HurtJob, Quote
 from punctual.core.reason import Reason
 from punctual.daemon import host as host_module

@@ -13,6 +13,7 @@ from punctual.core.events import (
     JobStarted,
     JobSubmitted,
     MachinesAsked,
+    Message,
     NodeJoined,
     NodeLost,
     NodeNoticed,
@@ -20,7 +21,6 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from punctual.cli._screens import ShownJob
-from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined, ProgressReported
+from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, Message, NodeJoined, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobState
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.run_folder import RunFolder

@@ -17,8 +17,7 @@ from tests.small_disk import may_write, mounted
 
 from punctual.cli._app import prepared
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import NodeJoined, ProgressReported
-from punctual.core.protocols import Message
+from punctual.core.events import Message, NodeJoined, ProgressReported
 from punctual.core.resources import Resources
 from punctual.daemon.paths import service_root
 from punctual.daemon.run_folder import RunFolder, create_run

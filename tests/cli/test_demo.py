@@ -16,6 +16,7 @@ from punctual.core.events import (
     JobFinished,
     JobSubmitted,
     MachinesAsked,
+    Message,
     NodeJoined,
     NodeLost,
     NodeNoticed,
@@ -26,7 +27,6 @@ from punctual.core.events import (
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec
 from punctual.core.pools import PoolSpec
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.history.run import summarize
 

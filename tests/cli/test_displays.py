@@ -20,6 +20,7 @@ from punctual.core.events import (
     GrantFailed,
     JobFailed,
     JobFinished,
+    Message,
     PauseRequested,
     PolicyChanged,
     ResumeRequested,
@@ -27,7 +28,6 @@ from punctual.core.events import (
     SteeringResumed,
 )
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus

@@ -10,8 +10,7 @@ from tests.history.scene import chain
 
 from punctual.cli._drive import EXIT_MISSED, Outcome, closing_report, closing_report_of_all
 from punctual.core.commands import RejectJob
-from punctual.core.events import JobFailed, JobFinished
-from punctual.core.protocols import Message
+from punctual.core.events import JobFailed, JobFinished, Message
 from punctual.core.reason import Reason
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.run import summarize

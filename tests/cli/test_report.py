@@ -8,9 +8,9 @@ from tests.cli.pieces import JOB, granted, progressed, started, submitted
 
 from punctual.cli import _plot
 from punctual.cli.report import about, draw, paragraph
+from punctual.core.events import Message
 from punctual.core.loss import SeenLoss
 from punctual.core.program import Program
-from punctual.core.protocols import Message
 from punctual.daemon import paths
 from punctual.daemon.run_folder import RunFolder, create_run
 from punctual.history.run import RunSummary, summarize

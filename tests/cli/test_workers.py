@@ -16,8 +16,7 @@ from punctual.cli import ps
 from punctual.cli._drive import worker_fields, workers_sentence
 from punctual.cli._screens import Lines
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined
-from punctual.core.protocols import Message
+from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, Message, NodeJoined
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.executors.local.job_signals import descendants

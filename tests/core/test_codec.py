@@ -11,10 +11,9 @@ from tests.journal.messages import KINDS, messages, messages_of
 
 from punctual.core.codec import decode, encode, kind_of
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, NodeJoined, PlanProposed, TimerFired
+from punctual.core.events import JobFailed, Message, NodeJoined, PlanProposed, TimerFired
 from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.plan import Plan
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 

@@ -14,12 +14,12 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    Message,
     StopRequested,
     TimerFired,
 )
 from punctual.core.ids import JobId, Timer
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler

@@ -16,6 +16,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    Message,
     NodeJoined,
     NodeLost,
     PhaseReported,
@@ -30,7 +31,6 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.plan import Plan
 from punctual.core.program import Program
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, StatusBoard

@@ -14,9 +14,9 @@ import pytest
 from tests.daemon.live_jobs import PACED
 
 from punctual.core.commands import JobCommand, ResizeJob, StopJob
-from punctual.core.events import Event, GrantApplied, GrantFailed, JobStarted, JobWarned
+from punctual.core.events import Event, GrantApplied, GrantFailed, JobStarted, JobWarned, Message
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message, Sink
+from punctual.core.protocols import Sink
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
 from punctual.daemon.host import Host

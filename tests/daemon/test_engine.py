@@ -15,6 +15,7 @@ from punctual.core.events import (
     Event,
     JobFinished,
     JobSubmitted,
+    Message,
     NodeJoined,
     PlanProposed,
     ProgressReported,
@@ -23,7 +24,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
-from punctual.core.protocols import Executor, Message, Policy, Sink
+from punctual.core.protocols import Executor, Policy, Sink
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler

@@ -22,12 +22,12 @@ from punctual.core.events import (
     JobFailed,
     JobFinished,
     JobStarted,
+    Message,
     PlanProposed,
     PolicyChanged,
     SpecChanged,
 )
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.daemon import control_socket
 from punctual.daemon import host as host_module

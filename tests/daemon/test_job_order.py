@@ -7,9 +7,8 @@ import pytest
 from tests.daemon.live_jobs import PACED, submission
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFinished, JobStarted
+from punctual.core.events import JobFinished, JobStarted, Message
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.daemon.opening import new_host
 from punctual.request.job_order import in_order
 from punctual.request.submission import Submission

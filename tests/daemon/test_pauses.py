@@ -11,9 +11,8 @@ from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.commands import ResizeJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, JobFinished, JobStarted, PauseRequested, ResumeRequested
+from punctual.core.events import GrantApplied, JobFinished, JobStarted, Message, PauseRequested, ResumeRequested
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import standings
 from punctual.daemon.host_options import HostOptions

@@ -21,11 +21,10 @@ from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.commands import RequestPlan, SetTimer, WarnUser
-from punctual.core.events import JobSubmitted, NodeJoined, PlanProposed, TimerFired
+from punctual.core.events import JobSubmitted, Message, NodeJoined, PlanProposed, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.pools import Pool, PoolSpec
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve
 from punctual.daemon import planner as planner_module

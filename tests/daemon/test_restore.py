@@ -26,6 +26,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    Message,
     NodeJoined,
     NodeNoticed,
     PauseRequested,
@@ -35,7 +36,6 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import N_ENDED_REMEMBERED
-from punctual.core.protocols import Message
 from punctual.daemon import host as host_module
 from punctual.daemon.adoption import _claim
 from punctual.daemon.capacity import capacity_here

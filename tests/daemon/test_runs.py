@@ -9,10 +9,9 @@ import pytest
 from punctual.channel import EXIT_PREEMPTED, Declaration, ProgramState, SharedBlock
 from punctual.core.commands import LaunchJob, RejectJob, SetTimer
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobFinished, JobSubmitted, ProgressReported
+from punctual.core.events import JobFailed, JobFinished, JobSubmitted, Message, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like

@@ -25,6 +25,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    Message,
     NodeJoined,
     PlanProposed,
     StopRequested,
@@ -33,7 +34,6 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
 from punctual.core.program import Program
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Engine

@@ -8,10 +8,10 @@ from tests.plants.dry_run import DryRun
 
 from punctual import registry
 from punctual.core.commands import SetTimer
-from punctual.core.events import Event, JobFinished, JobSubmitted, NodeJoined, SpecChanged
+from punctual.core.events import Event, JobFinished, JobSubmitted, Message, NodeJoined, SpecChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Journal, Message
+from punctual.core.protocols import Journal
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.daemon.engine import Engine

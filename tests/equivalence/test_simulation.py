@@ -9,11 +9,10 @@ from tests.memory_journal import MemoryJournal
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
-from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobSubmitted, TimerFired
+from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobSubmitted, Message, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Engine

@@ -8,9 +8,8 @@ from tests.equivalence.test_replay import CONTROLLERS, make_scheduler, spec
 from tests.memory_journal import MemoryJournal
 from tests.plants.dry_run import DryRun
 
-from punctual.core.events import JobFinished, JobSubmitted, NodeJoined, SteeringResumed
+from punctual.core.events import JobFinished, JobSubmitted, Message, NodeJoined, SteeringResumed
 from punctual.core.ids import JobId, NodeId
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.daemon.engine import Engine

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,7 +19,6 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
-from punctual.daemon.mailbox import MonotonicClock
 from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request, encode_message
 from punctual.executors.cluster.executor import ClusterExecutor
@@ -32,7 +32,7 @@ JOB, OTHER = JobId("job"), JobId("other")
 
 
 def launch(request: int) -> LaunchJob:
-    now = MonotonicClock().now()
+    now = time.monotonic()
     return LaunchJob(
         at=now, job=JOB, request=request, spec=JobSpec(id=JOB, ceiling=ONE), grant={A: ONE},
         reason=Reason("test", "a test wants it"), program=Program(argv=("true",)), submitted_at=now,
@@ -53,7 +53,7 @@ class QuietNode:
         self.asked.append(request)
         if request["verb"] == "poll":
             await asyncio.sleep(min(request["wait_s"], 0.05))
-        now = MonotonicClock().now()
+        now = time.monotonic()
         told: dict[str, Any] = {"received": now, "sent": now, "incarnation": "1", "device": "", "holds": {}, "held": {}}
         return {
             **told, "capacity": {"cores": 2.0, "gpus": 0, "memory_bytes": 0}, "is_empty": True, "last": 0,
@@ -172,7 +172,7 @@ class FormerNode(QuietNode):
     async def ask(self, request: Request, limit_s: float) -> Answer:
         if not self.may_answer.is_set():
             raise ChannelLost("it is slow")
-        answer, at = await super().ask(request, limit_s), MonotonicClock().now()
+        answer, at = await super().ask(request, limit_s), time.monotonic()
         amount = {"cores": 1.0, "gpus": 0, "memory_bytes": 0} if self._runs else None
         moved = JobFailed(at=at, job=JOB, cause="it was moved", retryable=True, is_stopped=True)
         untold = [] if self._runs or request.get("seen") else [[1, encode_message(moved)]]
@@ -252,7 +252,7 @@ class FailingNode(QuietNode):
         is_launched = any(asked["verb"] == "do" for asked in self.asked)
         if request["verb"] != "poll" or not is_launched or request["seen"]:
             return answer
-        failed = JobFailed(at=MonotonicClock().now(), job=JOB, cause="it may", retryable=True)
+        failed = JobFailed(at=time.monotonic(), job=JOB, cause="it may", retryable=True)
         return {**answer, "events": [[1, encode_message(failed)]]}
 
 
@@ -308,7 +308,7 @@ def test_a_notice_is_an_instant_of_the_node_s_clock(closing: ExitStack) -> None:
     node = RestartedNode()
     node.shift_s = 1000.0
     _, events = joined(closing, Nodes({A: node}), 1)
-    before = MonotonicClock().now()
+    before = time.monotonic()
     node.ends_at = before + 1030.0
     (noticed,) = wait_until(lambda: [event for event in events if isinstance(event, NodeNoticed)])
     assert noticed.ends_at is not None

@@ -10,6 +10,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    Message,
     NodeJoined,
     NodeLost,
     ProgressReported,
@@ -19,7 +20,6 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.history.cluster import ClusterHistory, JobRecord

@@ -26,9 +26,8 @@ from tests.history.scene import (
 )
 
 from punctual.core.commands import ResizeJob
-from punctual.core.events import JobFailed
+from punctual.core.events import JobFailed, Message
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.history.cluster import JobRecord, Segment
 

@@ -6,10 +6,9 @@ from tests.memory_journal import MemoryJournal
 from tests.plants.dry_run import DryRun
 
 from punctual import registry
-from punctual.core.events import JobFinished, JobSubmitted, NodeJoined, SpecChanged
+from punctual.core.events import JobFinished, JobSubmitted, Message, NodeJoined, SpecChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.daemon.engine import Engine

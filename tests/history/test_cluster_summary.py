@@ -22,10 +22,9 @@ from tests.history.scene import (
 
 from punctual.core.commands import RequestPlan, WarnUser
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import PlanProposed
+from punctual.core.events import Message, PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse

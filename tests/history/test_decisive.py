@@ -16,9 +16,8 @@ from tests.history.scene import (
 )
 
 from punctual.core.commands import RejectJob, ResizeJob, WarnUser
-from punctual.core.events import PauseRequested
+from punctual.core.events import Message, PauseRequested
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.history.decision_trace import decision_steps, decisive_step
 from punctual.history.job import JobHistory

@@ -66,7 +66,7 @@ def clock(at: float, *, about: bool = False) -> str:
 def test_a_job_is_judged(status: JobStatus, at: float, kind: JobKind, word: str, phrase: str, said: str) -> None:
     judged = judge(status, at, clock)
     assert (judged.kind, judged.word, judged.phrase) == (kind, word, phrase)
-    assert headline(status, at, clock, most_cores=2.0, is_promised=bool(status.granted)) == said
+    assert headline(status, judged, at, clock, most_cores=2.0, is_promised=bool(status.granted)) == said
 
 
 def test_a_job_that_goes_no_faster_with_more_has_no_forecast_of_twice_its_speed() -> None:
@@ -178,8 +178,9 @@ def test_a_job_that_waits_for_machines_says_which_since_when_why_and_when_they_a
     job = waiting("w")
     job = replace(job, spec=replace(job.spec, floor=Resources(1.0)))
     wait = expected_waits([job], 100.0, lacks).get(job.id, NO_WAIT)
-    assert judge(job, 100.0, clock, wait).phrase == phrase
-    assert headline(job, 100.0, clock, wait).startswith(phrase.capitalize()[:1] + phrase[1:])
+    judged = judge(job, 100.0, clock, wait)
+    assert judged.phrase == phrase
+    assert headline(job, judged, 100.0, clock).startswith(phrase.capitalize()[:1] + phrase[1:])
 
 
 def test_a_job_for_which_no_machine_is_bought_says_why_and_what_is_not_there() -> None:
@@ -190,8 +191,9 @@ def test_a_job_for_which_no_machine_is_bought_says_why_and_what_is_not_there() -
     for code, phrase in (("too-dear", f"so it is; {missing}"), ("budget-spent", "so it is")):
         unbought = {job.id: Reason(code, "so it is")}
         wait = expected_waits([job], 100.0, lacks, unbought)[job.id]
-        assert judge(job, 100.0, clock, wait).phrase == phrase
-        assert headline(job, 100.0, clock, wait).startswith(phrase.capitalize()[:1] + phrase[1:])
+        judged = judge(job, 100.0, clock, wait)
+        assert judged.phrase == phrase
+        assert headline(job, judged, 100.0, clock).startswith(phrase.capitalize()[:1] + phrase[1:])
         assert standing(job, Now(100.0, datetime.now(UTC)), wait)["waits"] == "so it is"
     assert wait.roughly(60.0) != NO_WAIT.roughly(60.0)
 

@@ -8,6 +8,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    Message,
     PlanProposed,
     ProgressReported,
     TimerFired,
@@ -15,7 +16,6 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 

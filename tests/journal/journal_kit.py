@@ -5,9 +5,9 @@ from typing import cast
 
 import pytest
 
-from punctual.core.events import TimerFired
+from punctual.core.events import Message, TimerFired
 from punctual.core.ids import JobId, Timer
-from punctual.core.protocols import Journal, Message
+from punctual.core.protocols import Journal
 
 
 def ticks(n_messages: int, first: int = 0) -> list[Message]:

@@ -8,10 +8,10 @@ from typing import Any, Literal, NewType, Union, cast, get_args, get_origin, get
 from hypothesis import strategies as st
 
 from punctual.core import lifecycle
+from punctual.core.events import Message
 from punctual.core.ids import JobId, Timer, TimerKind
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 
 KINDS: tuple[type, ...] = tuple(lifecycle.KINDS.values())

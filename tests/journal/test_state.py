@@ -17,9 +17,9 @@ from tests.examples import examples
 from tests.journal.messages import messages
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Message
 from punctual.core.ids import JobId, Timer
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.journal import state
 from punctual.journal.state import dumps, loads

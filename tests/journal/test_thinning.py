@@ -20,6 +20,7 @@ from punctual.core.events import (
     GrantFailed,
     JobFailed,
     JobStarted,
+    Message,
     NodeLost,
     PhaseReported,
     PlanProposed,
@@ -29,7 +30,6 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.history.cluster import ClusterHistory, JobRecord

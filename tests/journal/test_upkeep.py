@@ -13,7 +13,7 @@ from tests.journal.course import TICK_S, just_running
 from tests.journal.journal_kit import ticks
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.protocols import Message
+from punctual.core.events import Message
 from punctual.journal.maintenance import JournalMaintenance, UpkeepLimits
 from punctual.journal.sqlite import JournalTaken, SqliteJournal
 

@@ -133,7 +133,7 @@ def judged(shown: list[JobStanding], now: datetime = NOW) -> list[JobStanding]:
         has_forecast = landing_at(status, clock.at) is not None
         left = {} if has_forecast else dict.fromkeys(_LEFT)
         told = each.model_copy(update={**words, **left, "expected_start": starts})
-        found.append(with_headline(told, status, clock, wait, 2.0))
+        found.append(with_headline(told, status, clock, 2.0))
     return found
 
 

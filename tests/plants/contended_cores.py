@@ -7,10 +7,10 @@ from random import Random
 from punctual import registry
 from punctual.core.cluster import Node
 from punctual.core.commands import WarnUser
-from punctual.core.events import JobFinished
+from punctual.core.events import JobFinished, Message
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message, Policy
+from punctual.core.protocols import Policy
 from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics

@@ -14,6 +14,7 @@ from punctual.core.events import (
     JobFinished,
     MachinesAsked,
     MachinesRefused,
+    Message,
     NodeJoined,
     NodeLost,
     NodeNoticed,
@@ -23,7 +24,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.pools import Pool, PoolSpec, PoolTable
-from punctual.core.protocols import Message, Policy
+from punctual.core.protocols import Policy
 from punctual.core.quoting import quote
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, SeenRate, Shape

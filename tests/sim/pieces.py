@@ -5,10 +5,10 @@ from random import Random
 from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
+from punctual.core.events import Message
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.plan import Plan
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation

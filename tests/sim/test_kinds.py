@@ -9,10 +9,10 @@ from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob
-from punctual.core.events import Event, JobFinished, NodeJoined, NodeLost
+from punctual.core.events import Event, JobFinished, Message, NodeJoined, NodeLost
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Controller, Message
+from punctual.core.protocols import Controller
 from punctual.core.resources import Resources
 from punctual.estimators.speed.all_reduce import AllReduce as Model
 from punctual.policies.promises_first import PromisesFirst

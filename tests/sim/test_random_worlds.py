@@ -12,9 +12,17 @@ from tests.sim.pieces import PERFECT, Restless, nodes, of, sim_job
 
 from punctual.core.cluster import Node
 from punctual.core.commands import RejectJob
-from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted, NodeJoined, NodeLost, ProgressReported
+from punctual.core.events import (
+    Event,
+    JobFailed,
+    JobFinished,
+    JobSubmitted,
+    Message,
+    NodeJoined,
+    NodeLost,
+    ProgressReported,
+)
 from punctual.core.ids import NodeId
-from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.scheduler import Periods
 from punctual.sim.job import SimJob

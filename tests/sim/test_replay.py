@@ -16,6 +16,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    Message,
     NodeJoined,
     NodeLost,
     PauseRequested,
@@ -27,7 +28,6 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.journal.compaction import CompactionRules

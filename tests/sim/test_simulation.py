@@ -20,6 +20,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    Message,
     NodeJoined,
     NodeLost,
     PlanProposed,
@@ -30,7 +31,6 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods

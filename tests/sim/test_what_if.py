@@ -6,10 +6,17 @@ import pytest
 
 from punctual.core.cluster import Node
 from punctual.core.commands import WarnUser
-from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, PauseRequested, PolicyChanged, ProgressReported
+from punctual.core.events import (
+    JobStarted,
+    JobSubmitted,
+    Message,
+    NodeJoined,
+    PauseRequested,
+    PolicyChanged,
+    ProgressReported,
+)
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard

@@ -10,8 +10,8 @@ from tests.cli.programs import Terminal
 from punctual import registry
 from punctual.core.commands import LaunchJob
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Message
 from punctual.core.ids import NodeId
-from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.history.cluster import ClusterHistory
 from punctual.papers.optimus.parameter_servers import ParameterServers

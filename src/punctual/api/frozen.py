@@ -14,8 +14,8 @@ from punctual import __version__
 from punctual.api.history_response import history_answer, job_program, spending, why_answer
 from punctual.api.standing import job_standing, with_headline
 from punctual.client.schema import Health, JobList, JobStanding
+from punctual.core.events import Message
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.log_snapshot import LogSnapshot
 from punctual.daemon.run_folder import RunFolder

@@ -33,7 +33,7 @@ from punctual.daemon.host import Host
 from punctual.daemon.paths import service_root
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import SupervisorLink, start_supervisor
-from punctual.history.judge import NO_WAIT, headline, landing_at
+from punctual.history.judge import NO_WAIT, headline, judge, landing_at
 from punctual.request.deadlines import Now
 from punctual.request.words import visible
 
@@ -443,7 +443,8 @@ class _Said:
 def _fields(host: Host, status: JobStatus, kind: NoticeKind | None, now: Now) -> dict[str, Any]:
     wait, promised_at = host.waits(now.at).get(status.id, NO_WAIT), host.promised_until_at(status.id)
     cores = sum(node.capacity.cores for node in host.nodes())
-    said = headline(status, now.at, now.clock, wait, most_cores=cores, is_promised=promised_at is not None)
+    judged = judge(status, now.at, now.clock, wait)
+    said = headline(status, judged, now.at, now.clock, most_cores=cores, is_promised=promised_at is not None)
     lands_at = landing_at(status, now.at)
     return {
         "job": status.id,

@@ -10,10 +10,9 @@ from opentelemetry.trace import StatusCode, Tracer
 
 from punctual.core.commands import RejectJob, RequestPlan
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobFinished, PlanProposed
+from punctual.core.events import JobFailed, JobFinished, Message, PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import ended_by
-from punctual.core.protocols import Message
 from punctual.daemon.host import Host
 from punctual.daemon.runs import messages_of
 from punctual.history.decision_trace import decision_steps

@@ -9,7 +9,7 @@ from punctual.core.status import JobStatus
 from punctual.core.verdict import remaining_time, slack_s, verdict
 from punctual.daemon.host import Host
 from punctual.executors.cluster.node_link import NO_NEWS
-from punctual.history.judge import NO_WAIT, Wait, headline, judge
+from punctual.history.judge import NO_WAIT, Judgement, Wait, headline, judge
 from punctual.request.deadlines import Now
 
 
@@ -81,18 +81,18 @@ def standing_json(host: Host, status: JobStatus, now: Now, wait: Wait = NO_WAIT)
 def job_answer(host: Host, status: JobStatus, now: Now) -> schema.JobStanding:
     """Return the standing of one job of a host, with its headline."""
     wait = host.waits(now.at).get(status.id, NO_WAIT)
-    standing = with_headline(
-        job_standing(host, status, now, wait), status, now, wait, sum(node.capacity.cores for node in host.nodes())
-    )
+    most_cores = sum(node.capacity.cores for node in host.nodes())
+    standing = with_headline(job_standing(host, status, now, wait), status, now, most_cores)
     return standing.model_copy(update={"spent_usd": host.spent_usd(status.id)})
 
 
 def with_headline(
-    standing: schema.JobStanding, status: JobStatus, now: Now, wait: Wait = NO_WAIT, most_cores: float | None = None
+    standing: schema.JobStanding, status: JobStatus, now: Now, most_cores: float | None = None
 ) -> schema.JobStanding:
     """Return the standing with its headline; `most_cores`: of all nodes."""
+    judged = Judgement(standing.kind, standing.word, standing.phrase)
     is_promised = standing.promised_until is not None
-    said = headline(status, now.at, now.iso, wait, most_cores=most_cores, is_promised=is_promised)
+    said = headline(status, judged, now.at, now.iso, most_cores=most_cores, is_promised=is_promised)
     return standing.model_copy(update={"headline": said})
 
 

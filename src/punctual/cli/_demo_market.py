@@ -23,6 +23,7 @@ from punctual.core.events import (
     JobFinished,
     JobSubmitted,
     MachinesAsked,
+    Message,
     NodeJoined,
     NodeLost,
     NodeNoticed,
@@ -31,7 +32,6 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.lifecycle import end_state
-from punctual.core.protocols import Message
 from punctual.core.units import HOUR_S, span
 from punctual.daemon.control_client import capacity_for_jobs, leave, policy, stop, submit
 from punctual.daemon.daemon_request import DaemonRequest

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 from punctual.cli._streams import LastingOutput, write_error, write_record
 from punctual.cli._words import against_deadline, clock, holding, span, steps, visible
 from punctual.core.commands import RejectJob, StopJob, WarnUser
-from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobStarted, ProgressReported, SteeringResumed
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobStarted,
+    Message,
+    ProgressReported,
+    SteeringResumed,
+)
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.reason import NOTICES
 from punctual.core.resources import total
 from punctual.core.status import OVER, JobStatus

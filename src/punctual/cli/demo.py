@@ -20,8 +20,7 @@ from punctual.cli._words import span
 from punctual.cli.report import draw, paragraph
 from punctual.cli.run import begin_of
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import PhaseReported, ProgressReported
-from punctual.core.protocols import Message
+from punctual.core.events import Message, PhaseReported, ProgressReported
 from punctual.daemon.capacity import capacity_here, usable_cores
 from punctual.daemon.control_client import change as change_job
 from punctual.daemon.host_options import HostOptions

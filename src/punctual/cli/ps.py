@@ -404,7 +404,6 @@ def _shown_fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now
         **dict.fromkeys(KEYS),
         **standing_of(status, now),
         "controller": status.spec.controller,
-        "promised_until_wall": None,
         "spent_usd": target.run.end_facts(target.job).get("spent_usd"),
         **told,
         "job": target.title,

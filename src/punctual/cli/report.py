@@ -14,8 +14,8 @@ from punctual.cli._errors import refused_if_failing
 from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_json, write_line
 from punctual.cli._words import cost, span, steps
+from punctual.core.events import Message
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.units import counted, format_bytes
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import job_to_tell_of, messages_of, now_of

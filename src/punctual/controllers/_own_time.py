@@ -46,20 +46,19 @@ class OwnTime:
         reading, mark = reading.to_remember(), self.mark
         if mark is None or is_another_run(mark, reading) or reading.busy_s < mark.busy_s:
             return replace(self, mark=reading if reading.steps_done > 0 else None)
-        busy_s = reading.busy_s - mark.busy_s
-        if busy_s <= 0.0 or reading.reported_s <= mark.reported_s:  # two reports of one instant show no rate
+        busy_s, over_s = reading.busy_s - mark.busy_s, reading.reported_s - mark.reported_s
+        if busy_s <= 0.0 or over_s <= 0.0:  # two reports of one instant show no rate
             return self
         used_core_s = (reading.used_core_s - reading.in_flight_core_s) - (mark.used_core_s - mark.in_flight_core_s)
         cores = max(0.0, used_core_s) / busy_s
-        applies = reading.device_s > 0.0 or self._waits(reading, mark, busy_s, cores)
+        applies = reading.device_s > 0.0 or self._waits(reading, mark, over_s, busy_s, cores)
         begins_on_device = reading.device_s > 0.0 and not self.applies
-        if reading.reported_s - mark.reported_s < _WINDOW_S and not begins_on_device:
+        if over_s < _WINDOW_S and not begins_on_device:
             return replace(self, is_doubted=applies and self.cores is None)
         return OwnTime(applies=applies, cores=cores, mark=reading)
 
-    def _waits(self, reading: Reading, mark: Reading, busy_s: float, cores: float) -> bool:
-        granted_core_s = reading.reported_granted_core_s - mark.reported_granted_core_s
-        granted_cores = granted_core_s / (reading.reported_s - mark.reported_s)
+    def _waits(self, reading: Reading, mark: Reading, over_s: float, busy_s: float, cores: float) -> bool:
+        granted_cores = (reading.reported_granted_core_s - mark.reported_granted_core_s) / over_s
         active_frac = (reading.active_s - mark.active_s) / busy_s if reading.active_s else 0.0
         used_frac = cores / max(min(granted_cores, 1.0), TOLERANCE)
         # A job mostly waits if its main thread is active for less than half of its own time, and all its processes use less

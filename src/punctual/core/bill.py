@@ -7,10 +7,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from punctual.core import events
 from punctual.core.commands import RejectJob
+from punctual.core.events import Message
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.lifecycle import folds_in
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.units import HOUR_S
 

@@ -9,11 +9,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Message
 from punctual.core.lifecycle import KINDS
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 
 if TYPE_CHECKING:
@@ -63,10 +64,17 @@ def _as_dict(value: object) -> dict[str, Any]:
     if isinstance(value, Resources) and not value.others:  # most of what a journal keeps is amounts
         return {"cores": value.cores, "gpus": value.gpus, "memory_bytes": value.memory_bytes}
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        names = _names_of(type(value))
+        return dict(zip(names, map(getattr, repeat(value), names), strict=True))
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"a journal cannot keep {type(value).__name__}: {value!r}")
+
+
+@cache
+def _names_of(kind: type) -> list[str]:
+    """Return the names of a dataclass's fields."""
+    return [field.name for field in fields(kind)]
 
 
 #: Made once: `json.dumps` with these arguments makes one for each message.

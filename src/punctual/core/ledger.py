@@ -8,6 +8,7 @@ are late, fail or are lost.
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 
 from punctual.core.errors import InvariantBroken
 from punctual.core.ids import JobId, NodeId
@@ -24,7 +25,7 @@ def larger(one: Allocation, other: Allocation) -> Allocation:
 
 @dataclass(slots=True)
 class LedgerEntry:
-    """Grant and requests of one job.
+    """Grant and requests of one job, which have no empty amounts.
 
     Attributes
     ----------
@@ -61,10 +62,7 @@ class LedgerEntry:
         return True
 
     def _add_up(self) -> None:
-        held = self.granted
-        for allocation in self.asked.values():
-            held = larger(held, allocation)
-        self.held = {node: amount for node, amount in held.items() if amount}
+        self.held = reduce(larger, self.asked.values(), self.granted)
 
 
 @dataclass(slots=True)

@@ -317,22 +317,27 @@ def _least(spec: JobSpec) -> tuple[Resources, int]:
     return (spec.floor, 1) if spec.unit is None else (spec.unit, spec.worker_counts()[0])
 
 
-def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox, revision: int) -> None:
-    """Tell each job once why it waits, after the plan of `revision` has left it waiting; another reason is told, too.
+def waiting_since(revision: int, active: Mapping[JobId, ScheduledJob]) -> dict[JobId, ScheduledJob]:
+    """Return the jobs that the plan of `revision` knew, and has left waiting to be started."""
+    return {
+        name: job
+        for name, job in active.items()
+        if job.status == "queued" and not job.target and job.submitted_revision < revision
+    }
+
+
+def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox) -> None:
+    """Tell each of the jobs once why it waits, if policies see it; another reason is told, too.
 
     Only jobs without workers wait for a place or for memory, where nodes have a limit of jobs that run at once.
     """
-    if not snapshot.waiting:
-        return
     limited = [node for node in snapshot.nodes if node.jobs_at_once is not None]
     running = Counter(node for job in snapshot.holding if job.spec.worker is None for node in job.planned)
     is_full = all(running[node.id] >= (node.jobs_at_once or 0) for node in limited)
     usual_bytes = min((node.usual_memory_bytes for node in limited), default=0)
     free_bytes = max((snapshot.free[node.id].memory_bytes for node in limited), default=0)
-    for view in snapshot.waiting:
+    for view in [view for view in snapshot.waiting if view.id in jobs]:
         job, needed_bytes = jobs[view.id], view.spec.asked_memory_bytes or view.expected_memory_bytes or usual_bytes
-        if job.status != "queued" or job.submitted_revision >= revision:
-            continue
         if not snapshot.nodes:
             reason = Reason("waits", "it waits for a node: all are leaving (`punctual ps`)")
         elif not limited or view.spec.worker is not None:

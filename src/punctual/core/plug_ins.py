@@ -155,14 +155,13 @@ def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Ma
         if job.spec.worker is not None and job.demand is not None:  # starting workers would only delay the others
             return replace(job.demand, next_tick_s=idle_tick_s, reason=_LANDED, pacing=None)
         return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=_LANDED)
-    free = at_ceiling(job, idle_tick_s)
     if job.controller is None:
-        return free
+        return at_ceiling(job, idle_tick_s)
     reading = _reading(job, at, ceiling_of(job.spec, node_sizes))
     demand, state = job.controller.step(job.spec, job.controller_state, reading)
     demand = _checked(demand, job.spec)
     if job.spec.deadline_s is None:
-        demand = replace(free, forecast=demand.forecast)
+        demand = replace(at_ceiling(job, idle_tick_s), forecast=demand.forecast)
     elif demand.work is None and job.spec.worker is None:
         demand = replace(demand, work=_work_left(job, reading))
     job.controller_state = state

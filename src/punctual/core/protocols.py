@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from punctual.core import events
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import JobCommand
 from punctual.core.control import Demand, Reading
+from punctual.core.events import Event, Message
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal, SeenLoss, StepsLeft
@@ -16,10 +16,7 @@ from punctual.core.speed import SeenRate, Shape
 S = TypeVar("S")
 
 #: Receiver of events; may be called from any thread.
-Sink = Callable[[events.Event], None]
-
-#: Entry of the journal, which holds events and commands in their order.
-Message = events.Message
+Sink = Callable[[Event], None]
 
 #: Called with each message.
 Listener = Callable[[Message], None]

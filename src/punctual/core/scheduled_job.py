@@ -9,14 +9,14 @@ from typing import Any
 
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.errors import InvariantBroken
-from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported, StopRequested
+from punctual.core.events import JobSubmitted, Message, PauseRequested, ProgressReported, StopRequested
 from punctual.core.fast_init import fast_init, unchecked_constructor
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import ENDED, Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.lifecycle import end_state
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
-from punctual.core.protocols import Controller, Message
+from punctual.core.protocols import Controller
 from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import RateCurve, Shape

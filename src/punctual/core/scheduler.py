@@ -25,7 +25,7 @@ from punctual.core.control import Demand, Forecast
 from punctual.core.errors import InvalidSpec, InvariantBroken
 from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec, JobView, stop_code
+from punctual.core.job import Allocation, JobSpec, JobView, stop_code
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, folds_in, found_again
 from punctual.core.node_table import NodeTable
@@ -118,12 +118,13 @@ class Scheduler:
         An event about a job that has ended, or is unknown, changes nothing.
         """
         subject = about(event)
-        if subject is not None and (job := self._jobs.get(subject)) is not None:
+        job = None if subject is None else self._active.get(subject)
+        if job is not None:
             job.tell(event)
         fold = self._FOLDS[type(event)]
         if not isinstance(event, events.EventOfJob):
             fold(self, event)
-        elif (job := self._active.get(event.job)) is not None:
+        elif job is not None:
             fold(self, job, event)
         for follower, fault in self._jobs.followers_of_ended() if self._jobs.just_ended else ():
             self._cache.touch(follower.spec.id)
@@ -132,10 +133,11 @@ class Scheduler:
         if self._planning.is_due:
             self._request_plan(event.at)
         self._targets.reconcile(event.at)
-        if self._pools:
+        has_pools = bool(self._pools)
+        if has_pools:
             self._reconcile_machines(event.at)
         commands = self._outbox.take()
-        for message in (event, *commands) if self._pools else ():
+        for message in (event, *commands) if has_pools else ():
             self._bill.add(message)
         return commands
 
@@ -362,23 +364,24 @@ class Scheduler:
             own_s = job.spec.startup_s if isinstance(event, events.JobStarted) else 0.0
             self._pools.use(event.at, event.granted, own_s)
             job.n_shortages = 0
-        self._hold(job, event.at)
+        granted = self._hold(job, event.at)
         job.is_applied = is_applied
         self._targets.mark_dirty(job)
-        before, job.status = job.status, after_answer(job.status, event, self._ledger.granted(event.job))
+        before, job.status = job.status, after_answer(job.status, event, granted)
         if job.status == "running" and before != "running":
             self._watch.look_in(job, event.at, self._periods.first_tick_s)
         return True
 
     _fold_grant_applied = _settle
 
-    def _hold(self, job: ScheduledJob, at: float) -> None:
-        """Note the job's grant by the ledger from now on."""
+    def _hold(self, job: ScheduledJob, at: float) -> Allocation:
+        """Note the job's grant by the ledger from now on, and return it."""
         had_place, granted = job.has_place, self._ledger.granted(job.spec.id)
         if job.leaves_at < inf and not any(node in self._pools.ends_at for node in granted):
             job.leaves_at = inf
         job.hold(granted, self._nodes.devices, at)
         self._targets.show(job, had_place=had_place)
+        return granted
 
     # Reports.
 
@@ -589,8 +592,7 @@ class Scheduler:
             if granted is not None:
                 job.accrue(event.lost_at)
                 self._ledger.settle(job.spec.id, job.n_requests, granted)
-                self._hold(job, event.lost_at)
-                job.status = found_again(job.status, self._ledger.granted(job.spec.id))
+                job.status = found_again(job.status, self._hold(job, event.lost_at))
             elif job.status != "queued":
                 self._lose_process(job, event.lost_at, event.at)
         for job in self._active.values():
@@ -640,8 +642,9 @@ class Scheduler:
             if self._planning.falls_back(event.cause):
                 self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
             self._use(event.plan, changes, event.at)
-            if self._nodes.jobs_at_once:
-                planning.tell_waiting(self.snapshot(event.at), self._active, self._outbox, event.revision)
+            waiting = planning.waiting_since(event.revision, self._active) if self._nodes.jobs_at_once else {}
+            if waiting:
+                planning.tell_waiting(self.snapshot(event.at), waiting, self._outbox)
         elif event.revision > self._planning.stale_revision:  # otherwise another one is asked for
             self._refuse(fault, event.at)
 

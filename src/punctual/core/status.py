@@ -8,12 +8,12 @@ from punctual.core import events
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
 from punctual.core.control import Forecast, PacingLine, PhaseProgress
+from punctual.core.events import Message
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import ENDED, Allocation, JobSpec, JobState, shape_of
 from punctual.core.ledger import LedgerEntry
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, folds_in, found_again
 from punctual.core.program import Program
-from punctual.core.protocols import Message
 from punctual.core.reason import NOTICES, Reason
 from punctual.core.resources import Resources, total
 from punctual.core.watch import lateness_text

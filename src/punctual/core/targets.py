@@ -34,8 +34,7 @@ class Targets:
     def set_target(self, job: ScheduledJob, grant: Allocation) -> None:
         """Make `grant` the job's target."""
         had_place = job.has_place
-        self._cache.touch_nodes(job.target)
-        self._cache.touch_nodes(grant)
+        self._cache.touch_nodes((*job.target, *grant))
         self._planned.remove(job.spec.id, job.target)
         job.target = {node: amount for node, amount in grant.items() if amount}
         self._planned.put(job.spec.id, job.target)

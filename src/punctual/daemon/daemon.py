@@ -9,9 +9,9 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Message
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import ENDS, ended_by
-from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.daemon.control_client import is_silent
 from punctual.daemon.control_socket import ControlFailed, ask

@@ -14,9 +14,9 @@ from punctual.core.commands import (
     UsePolicy,
     WarnUser,
 )
-from punctual.core.events import Event, TimerFired
+from punctual.core.events import Event, Message, TimerFired
 from punctual.core.ids import Timer
-from punctual.core.protocols import Executor, Journal, Listener, Message
+from punctual.core.protocols import Executor, Journal, Listener
 from punctual.core.scheduler import Scheduler
 from punctual.daemon.planner import Planner
 

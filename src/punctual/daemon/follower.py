@@ -14,10 +14,10 @@ from typing import Any, Self
 
 from punctual.core.control import Forecast
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, JobFailed
+from punctual.core.events import Event, JobFailed, Message
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about, ended_by
-from punctual.core.protocols import Listener, Message
+from punctual.core.protocols import Listener
 from punctual.core.status import StatusBoard
 from punctual.daemon.control_client import standings_of
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask

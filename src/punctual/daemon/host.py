@@ -18,6 +18,7 @@ from punctual.core.events import (
     GrantApplied,
     JobFailed,
     JobSubmitted,
+    Message,
     NodeJoined,
     NodeNoticed,
     PauseRequested,
@@ -30,7 +31,6 @@ from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec, JobView
 from punctual.core.lifecycle import ENDS, ended_by
 from punctual.core.pools import Lack
-from punctual.core.protocols import Message
 from punctual.core.quoting import Quote, QuoteRequest
 from punctual.core.resources import TOLERANCE, Resources, largest, total
 from punctual.core.scheduler import Scheduler

@@ -14,13 +14,6 @@ from punctual.daemon.engine import Due, Query, Timers
 M = TypeVar("M")
 
 
-class MonotonicClock:
-    """The machine's monotonic clock, which all its processes share."""
-
-    def now(self) -> float:
-        return time.monotonic()
-
-
 class Mailbox:
     """Events from any thread, and timers, in the time of a journal: the monotonic clock minus `shift_s`.
 

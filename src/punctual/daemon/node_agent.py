@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import threading
+import time
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -28,7 +29,6 @@ from punctual.daemon.adoption import FENCED, actuator_of, adopted, claimed, reco
 from punctual.daemon.capacity import capacity_here, device_kind
 from punctual.daemon.contained import Contained
 from punctual.daemon.log_snapshot import LogPlace, read_on
-from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.run_folder import RunFolder, agent_run, new_job
 from punctual.distribution import __version__
 from punctual.executors.cluster.channel import (
@@ -81,7 +81,7 @@ class NodeAgent:
     """
 
     def __init__(self, options: AgentOptions) -> None:
-        self._options, self._clock = options, MonotonicClock()
+        self._options = options
         self._address = os.environ.get(NODE_ADDRESS_VARIABLE) or options.address
         self._run = agent_run(options.name)
         self._folder_lock = _locked(self._run)
@@ -100,7 +100,7 @@ class NodeAgent:
         #: Whether the host has not been told all of the logs: it need not wait with its next question.
         self._has_more = False
         #: An instant of this clock of which the host is known to have heard.
-        self._heard_at = self._looked_at = self._clock.now()
+        self._heard_at = self._looked_at = time.monotonic()
         self._suspended_s = suspended_s()
         #: The jobs that this agent ends by itself: they may be started again.
         self._fenced: set[JobId] = set()
@@ -133,9 +133,9 @@ class NodeAgent:
         """Return the answer to a request; see `punctual.executors.cluster.channel`."""
         if request["verb"] == "drain":
             in_s = request["in_s"]
-            self._ends_at = None if in_s is None else self._clock.now() + in_s
+            self._ends_at = None if in_s is None else time.monotonic() + in_s
             return {"node": self._options.node}
-        received = self._clock.now()
+        received = time.monotonic()
         answers: dict[str, Callable[[Request], Answer]] = {
             "greet": self._greet,
             "do": self._do,
@@ -160,7 +160,7 @@ class NodeAgent:
             answer = answers[request["verb"]](request)
         if request["verb"] == "poll":
             answer = self._news(request["wait_s"])
-        return {**answer, "received": received, "sent": self._clock.now(), "incarnation": self._incarnation}
+        return {**answer, "received": received, "sent": time.monotonic(), "incarnation": self._incarnation}
 
     def close(self) -> None:
         """Leave the jobs to the next agent."""
@@ -218,7 +218,7 @@ class NodeAgent:
 
     def _tell_end_of(self, job: JobId) -> None:
         """Record the end of a job whose supervisor is gone."""
-        now, record = self._clock.now(), self._run.end_record(job)
+        now, record = time.monotonic(), self._run.end_record(job)
         if record is None:
             cause = "its agent and its supervisor were killed, and the job with them"
             self._receive(JobFailed(at=now, job=job, cause=cause, retryable=True, is_lost=True))
@@ -264,7 +264,7 @@ class NodeAgent:
         seen = self._seen(request)
         self._acknowledge(seen)
         # By this clock, and before the look: an end that comes meanwhile is then not one that the host knew of.
-        command = replace(command, at=self._clock.now())
+        command = replace(command, at=time.monotonic())
         with self._changed:
             is_stale = seen < self._ended_at_number.get(command.job, 0)
         if is_stale:
@@ -297,7 +297,7 @@ class NodeAgent:
     def _hear(self, request: Request) -> Answer:
         """Apply the fields of a host's poll."""
         if request["stamp"] is not None:
-            self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
+            self._heard_at = max(self._heard_at, min(float(request["stamp"]), time.monotonic()))
             self._suspended_s = suspended_s()
         self._paused = request["paused"]
         self._is_polled = self._is_polled or request["incarnation"] == self._incarnation
@@ -442,7 +442,7 @@ class NodeAgent:
         renewed_at = 0.0
         while not self._ends.wait(_POLL_INTERVAL_S):
             try:
-                now = self._clock.now()
+                now = time.monotonic()
                 # Seconds between two renewals of leases.
                 if now >= renewed_at + 1.0:
                     renewed_at = now
@@ -455,9 +455,9 @@ class NodeAgent:
 
     def _look(self) -> None:
         """Read the jobs' progress, which also shows them that they are steered."""
-        self._looked_at = self._clock.now()
+        self._looked_at = time.monotonic()
         for job in self._executor.held():
-            self._contained.observe(job, self._clock.now(), self._receive)
+            self._contained.observe(job, time.monotonic(), self._receive)
 
     def _fence(self) -> None:
         """End the jobs when the host may soon declare this node lost and start them elsewhere."""
@@ -467,12 +467,12 @@ class NodeAgent:
         new = self._executor.held().keys() - self._fenced
         self._fenced |= new
         for job in new:
-            self._contained.perform(StopJob(at=self._clock.now(), job=job, cause=FENCED), self._receive)
+            self._contained.perform(StopJob(at=time.monotonic(), job=job, cause=FENCED), self._receive)
         if silent_s >= KILL_FRAC * lost_after_s:
             self._cleared()
 
     def _silent_s(self) -> float:
-        return self._clock.now() - self._heard_at + suspended_s() - self._suspended_s
+        return time.monotonic() - self._heard_at + suspended_s() - self._suspended_s
 
 
 def decoded_command(sent: list[str]) -> JobCommand:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Message
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
-from punctual.core.protocols import Message
 from punctual.daemon.paths import runtime_root, state_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.journal.boot import clock_shift

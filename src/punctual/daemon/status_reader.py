@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from punctual.core.cluster import Node
 from punctual.core.control import Forecast
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Message
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.verdict import remaining_time
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
@@ -190,7 +190,7 @@ def standing(
         "job": status.id,
         "state": status.display_state,
         **asdict(judged),
-        "headline": headline(status, now.at, time_text, wait, most_cores=most_cores, is_promised=is_promised),
+        "headline": headline(status, judged, now.at, time_text, most_cores=most_cores, is_promised=is_promised),
         "submitted_wall": now.wall_of(began_at).isoformat(timespec="seconds"),
         "argv": [] if status.program is None else list(status.program.argv),
         "cause": status.cause,

@@ -7,10 +7,9 @@ from functools import partial
 
 from punctual.core.commands import SetTimer
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, JobFailed
+from punctual.core.events import Event, JobFailed, Message
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about, end_state
-from punctual.core.protocols import Message
 from punctual.daemon.host_state import HostState, facts_of_end
 from punctual.daemon.restore import missed_events, record_ended, restored_state, state_by_messages
 from punctual.daemon.run_folder import RunFolder

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob, WarnUser
 from punctual.core.errors import InvalidSpec, check_above_zero
-from punctual.core.events import JobSubmitted, NodeJoined, NodeLost, PlanProposed, SteeringResumed
+from punctual.core.events import JobSubmitted, Message, NodeJoined, NodeLost, PlanProposed, SteeringResumed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.lifecycle import about, folds_in
-from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.history.decisions import Decision, Gaps, decision_of, gap_frac
 from punctual.history.job import Curves, JobHistory, JobRecord

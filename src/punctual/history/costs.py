@@ -7,9 +7,8 @@ from math import inf
 import numpy as np
 
 from punctual.core.bill import Bill, Payment
-from punctual.core.events import MachinesAsked
+from punctual.core.events import MachinesAsked, Message
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.units import HOUR_S
 
 

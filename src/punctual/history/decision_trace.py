@@ -7,9 +7,9 @@ from typing import Any
 
 from punctual.core import events
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
+from punctual.core.events import Message
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.lifecycle import end_state
-from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import OVER, n_workers_of
 from punctual.core.units import span

@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from punctual.core import events
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
+from punctual.core.events import Message
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, EndState, JobSpec
 from punctual.core.lifecycle import about, end_state, folds_in
 from punctual.core.loss import SeenLoss
-from punctual.core.protocols import Message
 from punctual.core.reason import NOTICES
 from punctual.core.resources import same_amount, total
 from punctual.history.decisions import gap_frac

@@ -178,9 +178,9 @@ def lack_text(lack: Lack, clock: TimeText) -> str:
 
 def headline(
     status: JobStatus,
+    judged: Judgement,
     at: float,
     clock: TimeText,
-    wait: Wait = NO_WAIT,
     *,
     most_cores: float | None = None,
     is_promised: bool = False,
@@ -189,20 +189,21 @@ def headline(
 
     Parameters
     ----------
+    judged
+        How it stands at that instant, as `judge` has it.
     most_cores
         Cores of all nodes; None: not known.
     is_promised
         Whether the policy has promised its deadline.
     """
-    kind = kind_of(status, at)
-    begun = _begun(status, kind)
+    begun = _begun(status, judged.kind)
     if _is_over(status):
-        parts = [*_ended(status, kind, at, clock, wait)]
+        parts = [*_ended(status, judged)]
     else:
         held = _held(status, most_cores, is_promised=is_promised)
-        parts = [_expected(status, kind, at, clock, wait), _due(status, at), held]
+        parts = [_expected(status, judged, at, clock), _due(status, at), held]
     told = "; ".join(part for part in parts if part and part.lower() != begun.lower())
-    if kind == "waiting":
+    if judged.kind == "waiting":
         return told[:1].upper() + told[1:]
     return f"{begun}: {told}" if told else begun
 
@@ -317,17 +318,18 @@ def _begun(status: JobStatus, kind: JobKind) -> str:
     return {"late": "Late", "free": "Running"}.get(kind, NAMES[kind].capitalize())
 
 
-def _ended(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait: Wait) -> tuple[str, str]:
+def _ended(status: JobStatus, judged: Judgement) -> tuple[str, str]:
     ended_at = status.ended_at if status.landed_at is None else status.landed_at
     took = "" if status.ended_at is None or ended_at is None else f"took {span(ended_at - status.submitted_at)}"
-    return "" if kind in ("done", "stopped") else _phrase(status, kind, at, clock, wait), took
+    return "" if judged.kind in ("done", "stopped") else judged.phrase, took
 
 
-def _expected(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait: Wait) -> str:
-    landing, remaining, deadline_at = landing_at(status, at), remaining_time(status, at), status.deadline_at
+def _expected(status: JobStatus, judged: Judgement, at: float, clock: TimeText) -> str:
+    kind, deadline_at = judged.kind, status.deadline_at
+    landing, remaining = landing_at(status, at), remaining_time(status, at)
     has_no_forecast = kind == "paused" or status.display_state == "stalled"
     if has_no_forecast or landing is None or remaining is None or not isfinite(landing):
-        return "its speed is not known yet" if kind == "measuring" else _phrase(status, kind, at, clock, wait)
+        return "its speed is not known yet" if kind == "measuring" else judged.phrase
     late = ""
     if kind == "late" and deadline_at is not None and landing > deadline_at:
         late = f", {span(landing - deadline_at)} after its deadline"

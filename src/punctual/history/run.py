@@ -13,12 +13,11 @@ from typing import TypeVar
 
 from punctual.core.commands import RejectJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, ProgressReported
+from punctual.core.events import JobFailed, Message, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import EndState
 from punctual.core.lifecycle import about, end_state
 from punctual.core.loss import SeenLoss
-from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE
 from punctual.core.status import n_workers_of
 from punctual.history.job import Curves, GrantChange, JobHistory, PhaseCourse

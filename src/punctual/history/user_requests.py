@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from punctual.core import events
+from punctual.core.events import Message
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
 from punctual.core.units import span
 from punctual.request.words import cores
 

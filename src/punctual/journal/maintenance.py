@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.protocols import Message
+from punctual.core.events import Message
 from punctual.journal.compaction import CompactionRules
 from punctual.journal.errors import JournalTaken
 from punctual.journal.file import WAL_BYTES_MAX, connect

@@ -18,9 +18,9 @@ from typing import Any, Self, TypeVar
 from punctual.core.codec import decode, encode, kind_of
 from punctual.core.commands import RequestPlan
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Message
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
-from punctual.core.protocols import Message
 from punctual.journal.boot import ClockRecord, clock_now, clock_shift
 from punctual.journal.compaction import Row
 from punctual.journal.errors import JournalBusy, JournalTaken, JournalUnusable, StoreUnreachable

@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from punctual.core.commands import RejectJob, WarnUser
-from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost, NodeNoticed
-from punctual.core.protocols import Message
+from punctual.core.events import Event, JobFailed, JobFinished, Message, NodeJoined, NodeLost, NodeNoticed
 from punctual.history.cluster import ClusterHistory
 from punctual.history.costs import CostHistory
 from punctual.history.level import LevelCourse

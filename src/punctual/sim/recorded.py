@@ -21,6 +21,7 @@ from punctual.core.events import (
     JobFailed,
     JobFinished,
     JobStarted,
+    Message,
     NodeJoined,
     NodeLost,
     NodeNoticed,
@@ -36,7 +37,6 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec, shape_of
 from punctual.core.lifecycle import about
-from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.speed import Shape
 from punctual.core.status import WINDOW_S

@@ -14,10 +14,9 @@ from typing import Any
 from punctual.core.cluster import Node
 from punctual.core.commands import RequestPlan
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import PlanProposed
+from punctual.core.events import Message, PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
-from punctual.core.protocols import Message
 from punctual.core.units import GIB_BYTES
 from punctual.history.cluster import ClusterHistory
 from punctual.request.cluster_file import NodeGroup

@@ -22,11 +22,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import PhaseReported, PolicyChanged, SteeringResumed
+from punctual.core.events import Message, PhaseReported, PolicyChanged, SteeringResumed
 from punctual.core.ids import JobId, Timer
 from punctual.core.job import JobState, JobView, shape_of
 from punctual.core.lifecycle import ended_by
-from punctual.core.protocols import Message, Policy
+from punctual.core.protocols import Policy
 from punctual.core.resources import LEAST_CORES
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from punctual.core.cluster import Node
 from punctual.core.control import Demand, PhaseProgress, Reading
-from punctual.core.events import JobFinished, ProgressReported, SpecChanged
+from punctual.core.events import JobFinished, Message, ProgressReported, SpecChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Controller, Message
+from punctual.core.protocols import Controller
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.sim.job import SimJob
 from punctual.sim.plants.closed_loop import DemandPolicy

@@ -36,8 +36,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from punctual.core.codec import decode, encode, kind_of
+from punctual.core.events import Message
 from punctual.core.ids import NodeId
-from punctual.core.protocols import Message
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.node_limits import NameOf
 

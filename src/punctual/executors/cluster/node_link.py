@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from punctual.core.answers import not_started
 from punctual.core.commands import JobCommand, LaunchJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, NodeNoticed, NodeWarned, ProgressReported
+from punctual.core.events import Event, Message, NodeNoticed, NodeWarned, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.instants import moved
-from punctual.core.protocols import Message
 from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.core.units import span

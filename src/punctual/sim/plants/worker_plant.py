@@ -13,10 +13,10 @@ from typing import Any
 
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, WarnUser
 from punctual.core.control import Demand
-from punctual.core.events import GrantApplied
+from punctual.core.events import GrantApplied, Message
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Controller, Message, PerfModel, Sink
+from punctual.core.protocols import Controller, PerfModel, Sink
 from punctual.core.resources import Resources, total
 from punctual.sim.plants.closed_loop import NODE, Plant, WorkUnit, steer
 from punctual.sim.plants.quota_plant import CostFactors, Landing, Noise, PlantWorld
