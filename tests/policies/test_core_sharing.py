@@ -383,3 +383,23 @@ def test_a_new_promise_leaves_those_before_it_their_margins() -> None:
     assert promised(decide(policy, [kept, newcomer], TWO)) == {"kept", "newcomer"}
     fuller = steered("newcomer", 62.0, 80.0, std_core_s=2.0)
     assert promised(decide(policy, [kept, fuller], TWO)) == {"kept"}
+
+
+def test_a_promise_that_is_kept_in_hope_leaves_others_their_plans() -> None:
+    """A little less work than expected would do for the first; its promise is kept, and the second is due before the third."""
+    hope = replace(steered("hope", 10.4, 10.0, most=1.0), promised_until_at=10.0, granted_core_s=10.0)
+    far = replace(steered("far", 40.0, 100.0, most=1.0), promised_until_at=100.0, demand=Resources(1.0))
+    plan = decide(SURE, [hope, far, steered("soon", 18.0, 20.0, most=1.0)], TWO)
+    assert promised(plan) == {"hope", "far"}
+    assert cores(plan)["hope"] == pytest.approx(1.0)
+    assert cores(plan)["soon"] == pytest.approx(0.9)
+
+
+def test_a_job_is_told_nothing_while_promises_wait_for_one_that_is_measured() -> None:
+    """Its cost may be less than its first steps say."""
+    policy = PromisesFirst(risk_sigmas=1, background_frac=0)
+    tight = steered("tight", 90.0, 100.0, most=1.0)
+    unmeasured = replace(new("new", 50.0), started_at=-1.0)
+    assert not decide(policy, [tight, unmeasured], TWO).warnings
+    silent = replace(unmeasured, started_at=-11.0, granted_core_s=11.0)
+    assert warned(decide(policy, [tight, silent], TWO)) == {"tight": "not-promised"}

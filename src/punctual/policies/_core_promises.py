@@ -1,7 +1,7 @@
 """Jobs that share one node's cores: promise deadlines, and choose each job's present cores."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -106,7 +106,7 @@ class CorePromises:
         for member in dated:
             if member.id in kept:
                 self.refused.discard(member.id)
-            elif not member.view.landed and not (self._waits and member in hopeful):
+            elif not member.view.landed and (member.id in lost or not self._waits):
                 self._refuse(member, is_lost=member.id in lost)
         refused = [member for member in self.members if member not in dated or not (self._waits and member in hopeful)]
         self.declines = {
@@ -286,12 +286,18 @@ class CorePromises:
         before = [member for member in possible if member.id in self.planned]
         after = [member for member in possible if member.id not in self.planned]
         candidates, n_kept = [*self.kept, *before, *after], len(self.kept)
-        jobs = [member.job(late_s=member.slack_s if i >= n_kept else 0.0) for i, member in enumerate(candidates)]
+        jobs = [*self._as_far_as_fits(), *(member.job(late_s=member.slack_s) for member in (*before, *after))]
         for n_fixed in dict.fromkeys((n_kept + len(before), n_kept)):
             solution = self._fewest_misses(candidates, jobs, n_fixed=n_fixed, search=False)
             if solution.status != "infeasible":
                 return _chosen(candidates, solution)[n_kept:]
         return []
+
+    def _as_far_as_fits(self) -> list[CoreJob]:
+        """Return the work of promised jobs that is done in time; of one whose promise is kept in hope, not all may be."""
+        jobs = [member.job() for member in self.kept]
+        missing = level(jobs, self._offered(self.kept)).missing_core_s
+        return [replace(job, work_core_s=job.work_core_s - core_s) for job, core_s in zip(jobs, missing, strict=True)]
 
     def _fewest_misses(
         self, members: Sequence[CoreJobState], jobs: Sequence[CoreJob], *, n_fixed: int, search: bool
