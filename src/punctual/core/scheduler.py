@@ -591,6 +591,8 @@ class Scheduler:
                 self._ledger.settle(job.spec.id, job.n_requests, granted)
                 self._hold(job, event.lost_at)
                 job.status = found_again(job.status, self._ledger.granted(job.spec.id))
+                if job.started_at is None:  # its start is not among the messages
+                    job.started_at = event.lost_at
             elif job.status != "queued":
                 self._lose_process(job, event.lost_at, event.at)
         for job in self._active.values():
