@@ -106,8 +106,12 @@ def test_slips_in_the_table_of_the_provider_are_told(tmp_path: Path, table: str,
         read_pools(tmp_path / "market.toml")
 
 
-@pytest.mark.parametrize("name", ["nobody", "json:nothing", "punctual", "no_module:f", ":"])
-def test_a_provider_that_there_is_not_is_told(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["nobody", "json:nothing", "punctual", "no_module:f", ":", ".x:y", "misspelt_provider:f"]
+)
+def test_a_provider_that_there_is_not_is_told(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "misspelt_provider.py").write_text("def f(:")
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "market.toml").write_text(f'[machines]\nprovider = "{name}"\n{MARKET}')
     with pytest.raises(InvalidSpec, match="provider of machines must be one"):
         HostOptions(engine="ray", cluster=str(tmp_path / "market.toml")).check()
