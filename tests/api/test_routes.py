@@ -219,6 +219,7 @@ def test_what_cannot_be_a_policy_is_refused(service: LiveService) -> None:
         ({"name": "fifi"}, "/name"),
         ({"name": "fifo", "parameters": {"depth": 2}}, "/parameters"),
         ({"name": "fifo", "parameters": {"size": "no size"}}, "/parameters"),
+        ({"name": "fifo", "parameters": {"backfill": "yes"}}, "/parameters"),
         ({"name": "fifo", "parameters": {"size": {"deep": {}}}}, "/parameters/size"),
         ({"policy": "fifo"}, "/name"),
     ]:

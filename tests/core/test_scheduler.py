@@ -611,3 +611,14 @@ def test_a_speed_is_learned_from_two_reports_under_one_grant() -> None:
     after = scheduler.job(A).curve
     assert after is not None
     assert len(after.state) == 1, "the grant changed between the reports"
+
+
+def test_a_plan_that_was_made_before_a_node_was_lost_gives_nothing_there(desk: Desk) -> None:
+    """Else the job, which may not be paused once it runs, would count as one that has lost its place, and no plan would do."""
+    gone = NodeId("gone")
+    desk.tell(NodeJoined(at=0.0, node=gone, capacity=Resources(cores=2)))
+    desk.submit(A)
+    desk.tell(NodeLost(at=0.0, node=gone))
+    assert only(desk.plan({A: {gone: Resources(cores=1.0)}}), RequestPlan)
+    assert desk.scheduler.job(A).planned == {}
+    assert [view.id for view in desk.scheduler.snapshot(0.0).waiting] == [A]

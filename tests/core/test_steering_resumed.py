@@ -4,9 +4,11 @@ import pytest
 from tests.core.desk import A, B, Desk, cores, none, only
 
 from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, StopJob
-from punctual.core.events import JobStarted, SteeringResumed, StopRequested
+from punctual.core.events import JobFinished, JobStarted, JobSubmitted, PauseRequested, SteeringResumed, StopRequested
 from punctual.core.ids import JobId, Timer
 from punctual.core.job import Allocation
+from punctual.core.status import StatusBoard
+from punctual.history.job import JobHistory
 
 
 def timers_of(commands: list[Command], job: JobId) -> list[Timer]:
@@ -55,6 +57,24 @@ def test_a_launch_whose_answer_was_lost_is_answered_now(desk: Desk) -> None:
     again = only(desk.tell(resumed(2.0, 0.0, a=cores(1.0))), LaunchJob)
     desk.tell(JobStarted(at=2.0, job=A, request=again.request, granted=cores(1.0)))
     assert desk.scheduler.job(A).status == "running"
+
+
+def test_a_job_that_is_found_running_has_started_though_nobody_wrote_that_down(desk: Desk) -> None:
+    desk.submit(A)
+    only(desk.plan({A: cores(1.0)}), LaunchJob)
+    desk.tell(PauseRequested(at=1.0, job=A))
+    event = resumed(2.0, 1.0, a=cores(1.0))
+    desk.tell(event)
+    assert desk.scheduler.job(A).started_at == 1.0
+    board, history = StatusBoard(), JobHistory(A)
+    for message in (
+        JobSubmitted(at=0.0, spec=desk.scheduler.job(A).spec),
+        event,
+        JobFinished(at=3.0, job=A, landed_at=3.0),
+    ):
+        board.fold(message)
+        history.take(message)
+    assert board.job(A).started_at == history.started_at == 1.0
 
 
 def test_a_job_that_was_told_to_stop_is_told_again(desk: Desk) -> None:

@@ -165,6 +165,15 @@ def test_a_host_goes_on_whatever_it_is_asked(host: Host, seed: int, caplog: pyte
     assert not [record for record in caplog.records if record.exc_info], "nothing of ours has failed"
 
 
+def test_a_request_of_another_version_is_refused_and_what_to_do_is_told(host: Host) -> None:
+    host.submit(submission("known"))
+    change = {"verb": "change", "job": "known", "change": {"floor_cores": 1.0}}
+    for request in ({"verb": "sing"}, {"verb": "submit", "jobs": [{}], "streams": {}}, change):
+        with pytest.raises(InvalidSpec, match="of another version") as caught:
+            ask(host.run_folder.socket, request)
+        assert "punctual down --jobs continue" in caught.value.remedy
+
+
 @pytest.mark.parametrize("at", [-1.0, 1e308, 10**400, float("nan"), float("inf")])
 def test_a_job_cannot_be_submitted_at_another_time(host: Host, at: float) -> None:
     told = encode_submission(submission("other"))

@@ -17,9 +17,14 @@ from hypothesis import strategies as st
 from tests.waiting import wait_until
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
 from punctual.daemon import control_socket
+from punctual.daemon.control_client import change
 from punctual.daemon.control_socket import FDS, ControlFailed, ControlSilent, ControlSocket, ask
+from punctual.daemon.run_folder import create_run
+from punctual.daemon.runs import find_job, open_jobs
 from punctual.executors.local.process_tree import state_of
+from punctual.request.spec_change import SpecChange
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:
@@ -77,6 +82,18 @@ def test_a_failure_is_told_and_survived(path: Path) -> None:
         with pytest.raises(ControlFailed, match="KeyError"):
             ask(path, {})
         assert ask(path, {"a": 1}) == {"a": 1}
+
+
+def test_a_daemon_of_another_version_is_not_taken_for_one_that_hangs(tmp_path: Path) -> None:
+    run = create_run("old")
+    run.record_job(JobId("a"), "running")
+
+    def fail(request: dict[str, Any]) -> dict[str, Any]:
+        raise TypeError("an unexpected field")
+
+    with ControlSocket(run.socket, fail), pytest.raises(InvalidSpec, match="an unexpected field") as caught:
+        change(find_job("a", open_jobs()), SpecChange(weight=2.0))
+    assert "punctual down --jobs continue" in caught.value.remedy
 
 
 @pytest.mark.parametrize("line", [b"no json\n", b"[]\n", b"\xff\n"])

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +22,7 @@ from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import KnownJob, find_job, has_finished, known_jobs, messages_of, open_job, open_jobs
 from punctual.daemon.sweeping import give_up, sweep
 from punctual.history.run import summarize
+from punctual.journal import job_records
 from punctual.journal.boot import boot_id
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
@@ -324,6 +326,18 @@ def test_a_name_that_several_jobs_of_a_run_were_given_is_that_of_the_open_one_or
     with pytest.raises(InvalidSpec, match="which has ended"):
         open_job("a")
     assert find_job("a-3", known_jobs()).job == "a-3"
+
+
+def test_of_two_jobs_of_one_name_the_last_is_meant_also_after_the_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = create_run("host")
+    run.record_submitted([new_job(JobId("a"), "{}", {}), new_job(JobId("a-2"), "{}", {}, name="a")])
+    for job, state, ended_at in (("a", "finished", 90_000.0), ("a-2", "failed", 4_000.0)):
+        monkeypatch.setattr(job_records, "time", SimpleNamespace(time=lambda at=ended_at: at))
+        run.record_end(JobId(job), state)  # type: ignore[arg-type]
+    assert find_job("a", known_jobs()).job == "a-2"
+    assert not has_finished(JobId("a"))
 
 
 def test_each_job_of_one_name_has_a_title_by_which_it_is_found() -> None:

@@ -60,6 +60,7 @@ def fails(error: Callable[[], Exception], n_times: int = 1, name: str = "") -> C
         (lambda: OSError(errno.ENFILE, "Too many open files in system"), "a descriptor"),
         (lambda: OSError(errno.ENOMEM, "Cannot allocate memory"), "memory"),
         (MemoryError, "memory"),
+        (lambda: OSError(errno.ENOSPC, "No space left on device"), "room on the disk"),
         (lambda: OSError(errno.EACCES, "Permission denied"), ""),
         (lambda: RuntimeError("something else"), ""),
     ],

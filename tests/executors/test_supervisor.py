@@ -339,6 +339,26 @@ def test_the_end_of_a_job_that_nobody_steers_is_kept_once_the_disk_can_be_writte
     assert kept["ended"] == 7
 
 
+def test_the_end_is_not_told_to_a_host_that_may_fail_to_write_it_before_it_is_kept(
+    keep: Keep, address: Path, tmp_path: Path
+) -> None:
+    """Its journal is on the same disk: it ends when it tries, and the next host would run the job once more."""
+    with mounted(tmp_path / "disk") as disk:
+        link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"))
+        job = started(link)
+        may_write(disk, False)
+        (tmp_path / "go").touch()
+        until(lambda: not is_alive(job))
+        time.sleep(0.5)
+        link.release()  # it has tried
+        time.sleep(0.5)
+        assert is_alive(link.pid)
+        may_write(disk, True)
+        kept = until(lambda: read_end(disk / "end"))
+    assert kept is not None
+    assert kept["ended"] == 7
+
+
 def test_a_supervisor_that_cannot_write_the_end_waits_between_its_tries(
     keep: Keep, address: Path, tmp_path: Path
 ) -> None:
@@ -365,7 +385,7 @@ def processor_s(pid: int) -> float:
 def test_who_takes_over_a_job_whose_end_cannot_be_written_is_told(keep: Keep, address: Path, tmp_path: Path) -> None:
     with mounted(tmp_path / "disk") as disk:
         output = Logged(tmp_path / "log")
-        link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"), **output.options)
+        link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"), unkept_s=0.1, **output.options)
         output.close()
         job = started(link)
         link.release()

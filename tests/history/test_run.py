@@ -29,6 +29,7 @@ from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.history.job import PhaseCourse
 from punctual.history.run import DeadlineSet, RunSummary, Warned, history_of, series, summarize, summarize_all
+from punctual.history.user_requests import user_request
 
 JOB = JobId("a")
 NODE = NodeId("n")
@@ -375,3 +376,11 @@ def test_several_jobs_are_summed_up_as_each_of_them_is() -> None:
     assert summarize(messages, JOB) != replace(summarize(messages, other), job=JOB)
     with pytest.raises(InvalidSpec, match="submission"):
         summarize_all(messages, [JobId("c")])
+
+
+def test_a_change_of_the_number_of_workers_is_told_in_workers() -> None:
+    worker = Resources(cores=0.6)
+    before = JobSpec(id=SPEC.id, worker=worker, floor=worker, ceiling=worker * 3)
+    request = user_request(SpecChanged(at=1.0, spec=replace(before, ceiling=worker * 2)), before)
+    assert request is not None
+    assert request.text == "what it may have was changed by the user: now 1 to 2 workers"

@@ -1,6 +1,7 @@
 """Pools of machines in a scenario: the how-to runs as it is written, and slips are told."""
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.cli.programs import Terminal
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.host_options import HostOptions
+from punctual.request import input_file
 from punctual.request.cluster_file import pools_of, read_cluster, read_pools
 from punctual.sim.pool_traces import courses_of
 from punctual.sim.scenario import Scenario
@@ -104,8 +106,12 @@ def test_slips_in_the_table_of_the_provider_are_told(tmp_path: Path, table: str,
         read_pools(tmp_path / "market.toml")
 
 
-@pytest.mark.parametrize("name", ["nobody", "json:nothing", "punctual", "no_module:f", ":"])
-def test_a_provider_that_there_is_not_is_told(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["nobody", "json:nothing", "punctual", "no_module:f", ":", ".x:y", "misspelt_provider:f"]
+)
+def test_a_provider_that_there_is_not_is_told(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "misspelt_provider.py").write_text("def f(:")
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "market.toml").write_text(f'[machines]\nprovider = "{name}"\n{MARKET}')
     with pytest.raises(InvalidSpec, match="provider of machines must be one"):
         HostOptions(engine="ray", cluster=str(tmp_path / "market.toml")).check()
@@ -155,13 +161,28 @@ def test_two_pools_of_one_name_are_refused() -> None:
         '{"metadata": {"gap_seconds": 0}, "data": [1]}',
         '{"metadata": {"gap_seconds": 60}, "data": [-1]}',
         '{"metadata": {"gap_seconds": 60}, "data": [Infinity]}',
+        '{"metadata": {"gap_seconds": Infinity}, "data": [1]}',
+        '{"metadata": {"gap_seconds": 1e308}, "data": [1, 2, 1]}',
+        pytest.param(100_000 * "[" + 100_000 * "]", id="deep"),
+        "a pipe that nobody writes",
     ],
 )
-def test_a_trace_that_cannot_be_used_is_told(tmp_path: Path, text: str) -> None:
-    (tmp_path / "spot.json").write_text(text)
+def test_a_trace_that_cannot_be_used_is_told(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_file, "_SILENT_S_MAX", 0.1)
+    if text.startswith("a pipe"):
+        os.mkfifo(tmp_path / "spot.json")
+    else:
+        (tmp_path / "spot.json").write_text(text)
     with pytest.raises(InvalidSpec) as caught:
         courses_of(pools_of([{**POOL, "trace": str(tmp_path / "spot.json")}], "'x.toml'"))
     assert "spot.json" in str(caught.value)
+
+
+def test_a_trace_with_more_machines_than_the_pool_may_have_says_so_many(tmp_path: Path) -> None:
+    trace = {"metadata": {"gap_seconds": 60}, "data": [10**30, 1]}
+    (tmp_path / "spot.json").write_text(json.dumps(trace))
+    (course,) = courses_of(pools_of([{**POOL, "trace": str(tmp_path / "spot.json")}], "'x.toml'"))
+    assert [n for _, _, n in course.course] == [course.spec.most, 1]
 
 
 def test_a_trace_has_prices_of_its_own_or_one_for_all_and_begins_within_itself(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ class GrantApplied(GrantAnswer):
 class GrantFailed(GrantAnswer):
     """Command number `request` had no effect; the job holds `granted`.
 
-    `short_of`: what the node lacks until another program ends, as ``a descriptor``; empty: the cause is another one.
+    `short_of`: what the node lacks until other programs end or make room, as ``a descriptor``; empty: the cause is another one.
     """
 
     cause: str

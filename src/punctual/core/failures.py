@@ -16,6 +16,12 @@ def short_of(error: BaseException) -> str:
     return ""
 
 
+def start_short_of(error: BaseException) -> str:
+    """Return the name of the resource whose shortage keeps a job from starting: of `short_of`, or room on the disk."""
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "room on the disk" if is_full else short_of(error)
+
+
 def cause_of(error: BaseException) -> str:
     """Return the cause of a failure as text; names the class of an error that is not Punctual's own."""
     if isinstance(error, OSError) and error.strerror:

@@ -219,7 +219,8 @@ def checked(
         return [], f"it is of revision {plan.revision}, and was requested as {revision}"
     try:
         changes = _changes_of(plan, active)
-        return changes, _fault_of(plan, changes, capacity, planned)
+        fault = _fault_of(plan, changes, capacity, planned)
+        return [(job, _on_nodes_there(job, grant, capacity)) for job, grant in changes], fault
     except Exception as error:  # noqa: BLE001 -- a policy may propose anything
         return [], f"it is no plan: {type(error).__name__}: {error}"
 
@@ -276,6 +277,12 @@ def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
     return ""
 
 
+def _on_nodes_there(job: ScheduledJob, grant: Allocation, capacity: Mapping[NodeId, Resources]) -> Allocation:
+    """Return what is left of a grant on nodes that are there; nothing if that is no allocation."""
+    there = {node: amount for node, amount in grant.items() if node in capacity}
+    return grant if len(there) == len(grant) else {} if fault_of_grant(job, there) else there
+
+
 def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
     """Return the first node on which the changes do not fit beside the others' plans; empty if none."""
     booked: dict[NodeId, Resources] = {}
@@ -284,7 +291,7 @@ def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned:
             booked[node] = booked[node] + amount if node in booked else amount
     decided = {job.spec.id for job, _ in changes}
     for node, amount in booked.items():
-        # A node may have been lost since the snapshot; what lay there is dropped when the grant is asked for.
+        # A node may have been lost since the snapshot; what lies there is left out.
         if node not in capacity:
             continue
         total_on = amount + planned.others_on(node, decided)

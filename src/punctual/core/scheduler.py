@@ -593,6 +593,8 @@ class Scheduler:
                 job.accrue(event.lost_at)
                 self._ledger.settle(job.spec.id, job.n_requests, granted)
                 job.status = found_again(job.status, self._hold(job, event.lost_at))
+                if job.started_at is None:  # its start is not among the messages
+                    job.started_at = event.lost_at
             elif job.status != "queued":
                 self._lose_process(job, event.lost_at, event.at)
         for job in self._active.values():

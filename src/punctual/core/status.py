@@ -227,11 +227,13 @@ class _Entry:
             state="queued", granted={}, landed=False, landed_at=None, phases=(), memory_bytes=0, reason=None, **changes
         )
 
-    def find_again(self, granted: Allocation | None) -> None:
+    def find_again(self, granted: Allocation | None, lost_at: float) -> None:
         """Measure the job again after a gap in the steering; `granted`: None if it has no process any more."""
         self.measure_anew()
         if granted is not None:
             self.set(state=found_again(self.status.state, self.hold(self.n_requests, granted)))
+            if self.status.started_at is None:  # its start is not among the messages
+                self.set(started_at=lost_at)
         elif self.status.state != "queued":
             self.queue_again()
 
@@ -457,7 +459,7 @@ class StatusBoard:
 
     def _fold_steering_resumed(self, event: events.SteeringResumed) -> None:
         for entry in self._all_live():
-            entry.find_again(event.granted.get(entry.status.id))
+            entry.find_again(event.granted.get(entry.status.id), event.lost_at)
 
     def _fold_policy_changed(self, event: events.PolicyChanged) -> None:
         self.policy = event.policy, event.parameters

@@ -5,13 +5,15 @@ from dataclasses import asdict
 from math import inf
 from typing import Any
 
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.daemon.control_socket import FDS
+from punctual.daemon.control_socket import FDS, MISTAKES, OTHER_VERSION
 from punctual.daemon.host import Host
 from punctual.daemon.quotes import quote_fields
 from punctual.daemon.status_reader import standing
+from punctual.distribution import __version__
 from punctual.executors.local.output import ProcessSettings
 from punctual.history.judge import NO_WAIT, Wait
 from punctual.request.deadlines import Now
@@ -20,7 +22,7 @@ from punctual.request.submission import decode_submission
 
 
 def answer_control(host: Host, request: dict[str, Any]) -> dict[str, Any]:
-    """Answer a request of another process of this user; raises `InvalidSpec` for a user's mistake, `ValueError` for a program's.
+    """Answer a request of another process of this user; raises `InvalidSpec` for a mistake.
 
     Each call has a thread of its own. A request is a JSON object with a `verb`:
 
@@ -51,6 +53,20 @@ def answer_control(host: Host, request: dict[str, Any]) -> dict[str, Any]:
     `page`       `job`, or none      `url`: the page's address, with a token
     ============ =================== ================================================================================
     """
+    try:
+        return _answer(host, request)
+    except InvalidSpec:
+        raise
+    except MISTAKES as error:
+        raise InvalidSpec(
+            "a daemon must know what it is asked",
+            f"a request that it does not ({type(error).__name__}: {error})",
+            f"the daemon, of Punctual {__version__}",
+            OTHER_VERSION,
+        ) from error
+
+
+def _answer(host: Host, request: dict[str, Any]) -> dict[str, Any]:
     match request:
         case {"verb": "status"}:
             host.check_steers()

@@ -12,7 +12,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.daemon.capacity import capacity_here
-from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
+from punctual.daemon.control_socket import OTHER_VERSION, ControlBusy, ControlFailed, ControlUnable, ask
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.paths import service_socket
 from punctual.daemon.run_folder import RunFolder
@@ -129,6 +129,7 @@ def _query(
     try:
         return ask(run.socket, request, timeout_s)
     except ControlFailed as error:
+        remedy = OTHER_VERSION if isinstance(error, ControlUnable) else remedy
         raise InvalidSpec(must, str(error), where or f"the host of '{run.name}'", remedy) from error
 
 
@@ -232,7 +233,7 @@ def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
 def _stopped_by_supervisor(job: KnownJob) -> str:
     supervisor_pid = job.run.supervisor_pid(job.job)
     if supervisor_pid is None:
-        raise _unanswered(job, "nobody steers it, and it has no process")
+        raise _unanswered(job, "nobody steers it, and it has no process", _remedy(job))
     job.run.record_job(job.job, "stopping")  # else whoever resumes the run would take it for a process that was killed
     with suppress(ProcessLookupError):  # it has just ended
         os.kill(supervisor_pid, signal.SIGTERM)
@@ -243,11 +244,12 @@ def _ask_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER
     try:
         return ask(job.run.socket, request, timeout_s)
     except ControlFailed as error:
-        raise _unanswered(job, str(error)) from error
+        remedy = OTHER_VERSION if isinstance(error, ControlUnable) else _remedy(job)
+        raise _unanswered(job, str(error), remedy) from error
 
 
-def _unanswered(job: KnownJob, got: str) -> InvalidSpec:
-    return InvalidSpec("the host of a running job must answer", got, f"job '{job.title}'", _remedy(job))
+def _unanswered(job: KnownJob, got: str, remedy: str) -> InvalidSpec:
+    return InvalidSpec("the host of a running job must answer", got, f"job '{job.title}'", remedy)
 
 
 def _remedy(job: KnownJob) -> str:

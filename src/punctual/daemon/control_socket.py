@@ -34,12 +34,25 @@ _N_CLIENTS_MAX = 128
 _CREDENTIALS = struct.Struct("3i")
 
 
+#: What answering raises for a request that the daemon does not know.
+MISTAKES = (AttributeError, KeyError, TypeError, ValueError)
+#: Remedy for that.
+OTHER_VERSION = (
+    "It may be of another version of Punctual than the command: have the jobs go on in a new one (`punctual down --jobs "
+    "continue`, then `punctual up`)."
+)
+
+
 class ControlFailed(Exception):
     """Raised if the host does not answer, or its answer reports a failure that is not the user's."""
 
 
 class ControlBusy(ControlFailed):
     """Raised if the host is alive but serves as many clients as it may."""
+
+
+class ControlUnable(ControlFailed):
+    """Raised if the host does not know what it was asked."""
 
 
 class ControlSilent(ControlFailed):
@@ -132,7 +145,8 @@ def _opened(line: bytes, path: Path) -> dict[str, Any]:
     if "busy" in envelope:
         raise ControlBusy(envelope["busy"])
     if "failed" in envelope:
-        raise ControlFailed(envelope["failed"])
+        failed = str(envelope["failed"])
+        raise (ControlUnable if failed.startswith(tuple(kind.__name__ for kind in MISTAKES)) else ControlFailed)(failed)
     answer: dict[str, Any] = envelope["answer"]
     return answer
 

@@ -325,7 +325,7 @@ class JobFollower(StatusReader):
         except ControlBusy:
             self._answered_at = time.monotonic()
             return False
-        except ControlFailed:
+        except (ControlFailed, InvalidSpec):  # also one of another version
             return False
         else:
             self._answered_at = time.monotonic()

@@ -229,7 +229,7 @@ def maker_of(name: str, file: str) -> Callable[..., MachineProvider]:
     module, _, function = _OURS.get(name, name).partition(":")
     try:
         make: Callable[..., MachineProvider] = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 -- whatever the import of a user's module raises
         raise InvalidSpec(
             "the provider of machines must be one that there is",
             f"'{name}' ({error})",

@@ -152,11 +152,10 @@ def has_finished(name: JobId) -> bool:
 
 def _last(same: Sequence[KnownJob]) -> KnownJob | None:
     """Return of jobs of one name, in order of submission, the one that has not ended, or else the last; None: there is none."""
-
-    def age(job: KnownJob) -> tuple[bool, float]:
-        return job.steering != "ended", job.ended_at or _written_at(job)
-
-    return max(reversed(same), key=age, default=None)
+    open_ones = [job for job in same if job.steering != "ended"]
+    # Within a run their order says which is the last: this machine's clock may have been set back meanwhile.
+    last_of_runs = {job.run.name: job for job in open_ones or same}.values()
+    return max(reversed(last_of_runs), key=lambda job: job.ended_at or _written_at(job), default=None)
 
 
 def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> Steering:

@@ -411,6 +411,8 @@ class JobHistory:
         self.unsteered_s += event.at - event.lost_at
         if self.id in event.granted:
             self.alive, self.lost = True, False
+            if self.started_at is None:  # its start is not among the messages
+                self.started_at = event.lost_at
             self._hold(event.lost_at, now, event.granted[self.id])
         elif self.alive:
             self._lose_process(event.lost_at, now)

@@ -7,7 +7,7 @@ from typing import Any
 from punctual.core import events
 from punctual.core.events import Message
 from punctual.core.job import JobSpec
-from punctual.core.units import span
+from punctual.core.units import counted, span
 from punctual.request.words import cores
 
 
@@ -65,6 +65,8 @@ def _changed(event: events.SpecChanged, before: JobSpec | None) -> UserRequest:
         facts["weight"] = spec.weight
     if before is not None and (spec.floor, spec.ceiling, spec.counts) != (before.floor, before.ceiling, before.counts):
         bounds = f"{cores(spec.floor.cores)} to {cores(spec.ceiling.cores)}"
+        if counts := spec.worker_counts():
+            bounds = f"{counts[0]} to {counted(counts[-1], 'worker')}"
         said.append(f"what it may have was changed {by}: now {bounds}")
         facts |= {"floor_cores": spec.floor.cores, "ceiling_cores": spec.ceiling.cores}
     if before is not None and spec.budget_usd != before.budget_usd:

@@ -540,8 +540,11 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
                 f"{did_you_mean(parameter, known)}Known: {', '.join(known) or 'none'}.",
                 option="parameters",
             )
+    from punctual.request.parameters import checked_values  # needs pydantic, which is slow to load
+
     try:
         json.dumps(parameters, allow_nan=False)
+        checked_values(policy, parameters, "parameters")
         policy(**parameters)
     except InvalidSpec as error:
         error.option = "parameters"

@@ -2,14 +2,13 @@
 
 import inspect
 import tomllib
-from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeVar, get_type_hints
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_serializer, model_validator
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
 
 from punctual.core.errors import InvalidSpec, did_you_mean
-from punctual.request.pydantic_errors import first_complaint
+from punctual.request.parameters import checked_values
 
 T = TypeVar("T")
 
@@ -117,8 +116,7 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
             f"`{where}` must have all parameters that it cannot do without", f"no `{missing}`", f"`{where}.{missing}`",
             f"Give it, as in `NAME:{missing}=...`. It has: {', '.join(known)}.",
         )  # fmt: skip
-    hints = _hints(kind)
-    checked = {key: _checked(hints.get(key, Any), value, f"{where}.{key}") for key, value in parameters.items()}
+    checked = checked_values(kind, parameters, where)
     try:
         return kind(**checked)
     except InvalidSpec as error:
@@ -172,28 +170,6 @@ def _split(text: str) -> list[str]:
             parts.append(text[begun:place])
             begun = place + 1
     return [part for part in [*parts, text[begun:]] if part.strip()]
-
-
-def _hints(kind: type) -> dict[str, Any]:
-    try:
-        return get_type_hints(getattr(kind, "__init__"))  # noqa: B009 -- the type checker minds the plain form
-    except (NameError, TypeError):
-        return {}
-
-
-def _checked(hint: Any, value: Any, where: str) -> Any:
-    try:
-        return TypeAdapter(hint).validate_python(_frozen(value), strict=True)
-    except ValidationError as error:
-        raise first_complaint(error, where) from None
-    except (PydanticSchemaGenerationError, PydanticUserError):
-        return value
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(_frozen(item) for item in value)
-    return value
 
 
 def _as_text(value: Any) -> str:

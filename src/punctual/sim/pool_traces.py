@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterable
 from itertools import pairwise
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.pools import SEEN_S, PoolSpec
 from punctual.request.cluster_file import PoolSection
+from punctual.request.input_file import text_of
 from punctual.sim.market import PoolCourse
 
 #: Keys of a trace's metadata that hold the price of a machine-hour, by market.
@@ -41,14 +42,18 @@ def course_of(
             prices = [float(price) for price in trace["prices"]]
         else:
             prices = [float(about[_PRICES[pool.market]]) if price_usd_h is None else price_usd_h] * len(counts)
-        points = [(i * gap_s - start_s, price, int(n)) for i, (price, n) in enumerate(zip(prices, counts, strict=True))]
+        points = [
+            (i * gap_s - start_s, price, min(int(n), pool.most))
+            for i, (price, n) in enumerate(zip(prices, counts, strict=True))
+        ]
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         must = "a trace of machines must have `metadata.gap_seconds`, `data`, and a price where the pool has none"
         remedy = "Give the pool `price_usd_h`, or mend the file."
         raise InvalidSpec(must, f"{type(error).__name__}: {error}", where, remedy) from None
-    if not points or not gap_s > 0 or not all(isfinite(price) and price >= 0 and n >= 0 for _, price, n in points):
-        raise InvalidSpec("a trace must have counts and prices from 0 up", "others", where, "Mend the file.")
     lasts_s = len(points) * gap_s
+    if not 0 < lasts_s < inf or not all(isfinite(price) and price >= 0 and n >= 0 for _, price, n in points):
+        must = "a trace must have counts and prices from 0 up, and an end"
+        raise InvalidSpec(must, "others", where, "Mend the file.")
     if not start_s < lasts_s:
         raise InvalidSpec(
             f"`trace_start_s` must be within the trace, which lasts {lasts_s:g} s",
@@ -61,8 +66,10 @@ def course_of(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        trace = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        trace = json.loads(text_of(path))
+    except InvalidSpec:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidSpec(
             "a pool's trace must be JSON that can be read", str(error), f"'{path}'", "Name another file."
         ) from None

@@ -8,7 +8,7 @@ from punctual.core.answers import not_started, unknown_job
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, ProgressReported
-from punctual.core.failures import cause_of, is_foreseen, short_of
+from punctual.core.failures import cause_of, is_foreseen, start_short_of
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Sink
@@ -146,7 +146,7 @@ class LocalExecutor:
         except Exception as error:  # noqa: BLE001 -- no room for the page, no thread can be had, or whatever else
             if not is_foreseen(error):
                 _LOG.warning("job '%s' could not be started", command.job, exc_info=error)
-            sink(not_started(command, cause_of(error), short_of(error)))
+            sink(not_started(command, cause_of(error), start_short_of(error)))
 
     def _begin(self, command: LaunchJob, sink: Sink) -> None:
         """Start a process for the job; raises if that is impossible."""

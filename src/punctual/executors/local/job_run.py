@@ -23,7 +23,7 @@ from punctual.core.events import (
     LossReported,
     PhaseReported,
 )
-from punctual.core.failures import cause_of, is_foreseen, short_of
+from punctual.core.failures import cause_of, is_foreseen, short_of, start_short_of
 from punctual.core.protocols import Sink
 from punctual.core.reason import Reason
 from punctual.core.resources import NOTHING, Resources
@@ -403,10 +403,10 @@ class JobRun:
                 self._has_left = True
                 if self._answer_to is None:
                     self._tell_end(self._failed(f"it could not be started again: {cause_of(error)}"))
-                self._answer(cause_of(error), short_of(error))
+                self._answer(cause_of(error), start_short_of(error))
             else:
                 self.ended = True  # and nobody is told that it is: to whatever comes next it is unknown
-                self._answer(cause_of(error), short_of(error))
+                self._answer(cause_of(error), start_short_of(error))
 
     def _end(self, last: Mapping[str, Any] | None) -> None:
         """Report the end; `last` is the supervisor's last line, None if it was killed."""

@@ -98,6 +98,8 @@ class LaunchRequest(supervisor_files.GroupFiles):
     * `grace_s`: seconds that the job's own process has to end when asked. None: the rest of its allocation, or a
       minute.
     * `kill_s`: seconds that its other processes have then before they are killed.
+    * `unkept_s`: seconds after which a connected process is told the end also if `end_file` cannot be written. It writes
+      its journal more often.
     * `logs`: for each log: its path, and the descriptor to read its content from.
     * `takeover_fd`: a listening socket, by which another process can take the job over. That process gets ``{"keeper":
       pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``, then what any control connection
@@ -123,6 +125,7 @@ class LaunchRequest(supervisor_files.GroupFiles):
     fence_s: float | None = None
     grace_s: float | None = None
     kill_s: float = job_signals.GRACE_S
+    unkept_s: float = 20.0
     logs: list[tuple[str, int]] = field(default_factory=list)
     takeover_fd: int | None = None
     actuator: str = ""
@@ -363,13 +366,16 @@ class Supervisor:
         supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
 
     def _keep_end(self, text: str) -> None:
-        """Write the record of the end, at once or, if no process is connected, as soon as the disk allows."""
+        """Write the record of the end, at once or as soon as the disk allows.
+
+        Without that record the next host takes the job for one that was killed, and runs it once more. So it is tried for an hour;
+        and while a process is connected for `unkept_s`, in which that finds out whether it can write its journal: if not, it ends.
+        """
         self._ending = None  # nothing is left to be killed; SIGTERM is for this process now
-        # It is tried for an hour: without that record the next host takes the job for one that was killed, and runs it
-        # once more.
-        give_up_at = time.monotonic() + 3600.0
+        begun_at = time.monotonic()
         while not supervisor_files.write_whole(self._request.end_file, text):
-            if self._connection_fd is not None or self._gives_up or time.monotonic() > give_up_at:
+            most_s = 3600.0 if self._connection_fd is None else self._request.unkept_s
+            if self._gives_up or time.monotonic() > begun_at + most_s:
                 return
             self._wait(0.5)
 
