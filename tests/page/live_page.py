@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect, sync_playwright
 from tests.api.live_service import LiveService
+from tests.page.staged import HOST, stage_door
 from tests.waiting import PATIENCE_S, wait_until
 
 #: Set where a browser must be there, in continuous integration: tests of the page then fail without one.
@@ -50,10 +51,11 @@ def chromium_here() -> str | None:
 
 @contextmanager
 def browser_of(program: str) -> Iterator[Browser]:
-    """The browser that this program is, until this is left."""
-    with sync_playwright() as playwright:
+    """The browser that this program is, until this is left; it finds stages at their address."""
+    with stage_door() as port, sync_playwright() as playwright:
         # Without its sandbox, which root has none of; it sees pages of this repository alone.
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        options = ["--no-sandbox", "--disable-gpu", f"--host-resolver-rules=MAP {HOST}:80 127.0.0.1:{port}"]
+        browser = playwright.chromium.launch(executable_path=program, args=options)
         try:
             yield browser
         finally:
