@@ -580,7 +580,7 @@ class _Requests(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.body)
 
-    do_POST = do_PATCH = do_PUT = do_GET
+    do_POST = do_PATCH = do_PUT = do_GET  # noqa: N815 -- names that the server looks for
 
     def log_message(self, *_: object) -> None:
         pass
