@@ -71,8 +71,8 @@ class Reader:
     context
         Where the tabs are, unless they have options: what the browser knows of the scripts is known there.
     tabs
-        Those in use. The first is one that an earlier reader has left, if there is any: a new one loads a page in four times
-        the processor time.
+        Those in use. The first is one that an earlier reader has left, if there is any: with a new one a test takes a ninth more
+        processor time.
     faults
         What browsers complained about: exceptions of scripts, and what the content policy did not let through.
     """
