@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.api.live_service import LiveService, program
+from tests.api.live_service import LiveService, live_service, program
 from tests.architecture.source import ROOT
 
 from punctual.core.ids import JobId
@@ -28,16 +28,20 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-def document(service: LiveService) -> dict[str, Any]:
-    return service.caller.get("/openapi.json").json()
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PUNCTUAL_HOME", str(tmp_path_factory.mktemp("home")))
+        with live_service() as service:
+            told: dict[str, Any] = service.caller.get("/openapi.json").json()
+            return told
 
 
-def test_the_document_has_all_routes_and_their_refusals(service: LiveService) -> None:
-    told = document(service)
-    assert told["openapi"].startswith("3.1")
+def test_the_document_has_all_routes_and_their_refusals(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1")
     operations = {
         f"{method.upper()} {path}": operation
-        for path, methods in told["paths"].items()
+        for path, methods in document["paths"].items()
         for method, operation in methods.items()
     }
     assert set(operations) == OPERATIONS
@@ -48,10 +52,10 @@ def test_the_document_has_all_routes_and_their_refusals(service: LiveService) ->
         assert operation["security"], name
 
 
-def test_the_reference_names_each_field_and_parameter(service: LiveService) -> None:
-    told, reference = document(service), (ROOT / "docs" / "reference" / "http-api.md").read_text("utf-8").lower()
-    fields = {name for schema in told["components"]["schemas"].values() for name in schema.get("properties", {})}
-    operations = [operation for methods in told["paths"].values() for operation in methods.values()]
+def test_the_reference_names_each_field_and_parameter(document: dict[str, Any]) -> None:
+    reference = (ROOT / "docs" / "reference" / "http-api.md").read_text("utf-8").lower()
+    fields = {name for schema in document["components"]["schemas"].values() for name in schema.get("properties", {})}
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
     parameters = {each["name"] for operation in operations for each in operation.get("parameters", [])}
     assert len(fields) > 100
     assert not [name for name in sorted(fields | parameters) if not re.search(rf"[`{{]{name}\b".lower(), reference)]
@@ -110,9 +114,9 @@ def test_the_reference_names_every_route() -> None:
     assert not [operation for operation in OPERATIONS if f"`{operation}`" not in page]
 
 
-def test_the_reference_names_every_field(service: LiveService) -> None:
+def test_the_reference_names_every_field(document: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "reference" / "http-api.md").read_text(encoding="utf-8")
-    schemas = document(service)["components"]["schemas"]
+    schemas = document["components"]["schemas"]
     fields = {
         f"{schema}.{field}"
         for schema in (

@@ -39,6 +39,9 @@ print("trained", n, flush=True)
 """
 )
 
+#: The same, which lets others compute: for tests that end it, or ask nothing of its CPU time.
+TRACKED_IDLE = TRACKED.replace("step()", "time.sleep(0.01)")
+
 #: Reports losses that reach 0.2 at step 80; after 60 steps it waits until it may go on.
 LOSING = (
     SPIN
@@ -60,7 +63,7 @@ PAUSING = (
     + """
 import pathlib, time, punctual
 for i in punctual.track(range(200), total_steps=200):
-    step(0.002)
+    step(0.0005)
     while i == 20 and not pathlib.Path("go").exists():
         pathlib.Path("begun").touch()
         time.sleep(0.01)
@@ -70,34 +73,28 @@ print("trained", flush=True)
 
 #: The same, with a minute of work, most of which it leaves out once there is a file `soon`.
 PAUSING_LONG = PAUSING.replace("200", "3000").replace(
-    "step(0.002)", "step(0.02 if i <= 20 or not pathlib.Path('soon').exists() else 0)"
+    "step(0.0005)", "step(0.02 if i <= 20 or not pathlib.Path('soon').exists() else 0)"
 )
 
-STOPPABLE = (
-    SPIN
-    + """
-import pathlib, sys, punctual
+STOPPABLE = """
+import pathlib, sys, time, punctual
 @punctual.on_stop
 def save():
     pathlib.Path(sys.argv[1]).write_text("saved")
 for i in punctual.track(range(5000), total_steps=5000):
-    step()
+    time.sleep(0.01)
 """
-)
 
 #: Says which process it is, and does not end when it is asked to.
-STUBBORN = (
-    SPIN
-    + """
+STUBBORN = """
 import os, pathlib, sys, time, punctual
 @punctual.on_stop
 def save():
     pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
     time.sleep(100)
 for i in punctual.track(range(5000), total_steps=5000):
-    step()
+    time.sleep(0.01)
 """
-)
 
 PRINTING = (
     SPIN
@@ -156,6 +153,10 @@ class Terminal:
         path = self.folder / name
         path.write_text(text)
         return [sys.executable, str(path)]
+
+    def hide_torch(self) -> None:
+        """Have commands that look for PyTorch from now on find one that cannot be loaded: to load it takes them seconds."""
+        (self.folder / "torch.py").write_text("raise ImportError")
 
     def punctual(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""

@@ -1,14 +1,13 @@
 """What the shell offers for a word that is begun."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.cli.programs import Terminal
 from tests.daemon.live_jobs import PACED, submission
+from tests.forked_python import punctual
 
 from punctual import registry
 from punctual.cli._app import COMMANDS
@@ -63,13 +62,8 @@ def test_names_of_policies_and_controllers_are_offered(offered: Offer) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_there_is_a_script_for_the_usual_shells(shell: str) -> None:
-    told = subprocess.run(
-        [sys.executable, "-m", "punctual", "--show-completion", shell],
-        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+def test_there_is_a_script_for_the_usual_shells(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    told = punctual("--show-completion", shell)
     assert told.returncode == 0, told.stderr
     assert "_COMPLETE" in told.stdout

@@ -36,7 +36,7 @@ def levels(doctor: "subprocess.CompletedProcess[str]") -> dict[str, set[str]]:
 
 
 def test_everything_is_looked_at_and_nothing_is_left(machine: Service) -> None:
-    found = machine.punctual("doctor", "--json")
+    found = machine.tell("doctor", "--json")
     assert found.returncode == 0, found.stdout
     assert set(levels(found)) == {
         "control groups", "processors", "folders", "disk", "store", "tokens", "torch", "extras", "clock", "hosts", "ports",
@@ -47,7 +47,7 @@ def test_everything_is_looked_at_and_nothing_is_left(machine: Service) -> None:
 
 @pytest.mark.parametrize("n_whole_bytes", [0, 4096])
 def test_a_damaged_database_of_the_service_is_a_fault(machine: Service, n_whole_bytes: int) -> None:
-    machine.punctual("token", "create", "laptop")
+    machine.tell("token", "create", "laptop")
     (database,) = machine.folder.rglob("service.db")
     database.write_bytes(database.read_bytes()[:n_whole_bytes] + b"garbage" * 2000)
     found = machine.tell("doctor", "--json")
@@ -58,7 +58,7 @@ def test_a_damaged_database_of_the_service_is_a_fault(machine: Service, n_whole_
 
 @pytest.mark.parametrize("fault", ["unable to open database file", "database is locked"])
 def test_a_database_of_the_service_that_cannot_be_used_now_is_a_fault(machine: Service, fault: str) -> None:
-    machine.punctual("token", "create", "laptop")
+    machine.tell("token", "create", "laptop")
     (database,) = machine.folder.rglob("service.db")
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         if "locked" in fault:
@@ -120,6 +120,7 @@ def test_a_host_that_does_not_answer_is_a_fault(machine: Service) -> None:
 def test_a_folder_that_is_open_to_others_is_a_fault(machine: Service) -> None:
     machine.tell("ps")
     machine.home.chmod(0o777)
+    machine.hide_torch()
     found = machine.punctual("doctor", "--json")
     machine.home.chmod(0o700)
     assert found.returncode == 1

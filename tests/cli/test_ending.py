@@ -5,13 +5,11 @@ from pathlib import Path
 from subprocess import Popen
 
 import pytest
-from tests.cli.programs import PAUSING, SPIN, Terminal, objects
+from tests.cli.programs import PAUSING, Terminal, objects
 from tests.waiting import PATIENCE_S, wait_until
 
 #: Tells what it got, and goes on after it as a test says by a file `saves`, which it waits for.
-CATCHING = (
-    SPIN
-    + """
+CATCHING = """
 import pathlib, signal, sys, time, punctual
 def heard(number, _):
     with open("heard", "a") as file:
@@ -24,7 +22,7 @@ for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, heard)
 try:
     for i in punctual.track(range(10**6)):
-        step(0.002)
+        time.sleep(0.01)
         pathlib.Path("begun").touch()
 except KeyboardInterrupt:
     print("exiting from training early", flush=True)
@@ -32,12 +30,9 @@ finally:
     pathlib.Path("finally").touch()
 print("test loss 1.23", flush=True)
 """
-)
 
 #: Has a hook that takes as long as a test wants.
-HOOKED = (
-    SPIN
-    + """
+HOOKED = """
 import pathlib, time, punctual
 @punctual.on_stop
 def save():
@@ -46,10 +41,9 @@ def save():
         time.sleep(0.01)
     pathlib.Path("saved").touch()
 for i in punctual.track(range(10**6)):
-    step(0.002)
+    time.sleep(0.01)
     pathlib.Path("begun").touch()
 """
-)
 
 
 def begun(terminal: Terminal, program: str, *options: str) -> "Popen[str]":

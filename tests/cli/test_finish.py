@@ -10,7 +10,7 @@ EARLY = (
 import itertools, punctual
 run = punctual.track(itertools.count(), total_steps=100_000)
 for i in run:
-    step()
+    step(0.001)
     if i == 40:
         run.finish()
         break
@@ -24,7 +24,7 @@ ENDLESS = (
     + """
 import itertools, punctual
 for i in punctual.track(itertools.count(), total_steps=30):
-    step()
+    step(0.001)
 print("left after", i + 1, flush=True)
 """
 )

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "first-service.md"
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     made = Terminal(tmp_path)
     yield made
-    made.punctual("down", "--jobs", "stop")
+    made.tell("down", "--jobs", "stop")
     made.close()
     assert made.left_behind() == []
 

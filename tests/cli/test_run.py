@@ -22,6 +22,7 @@ from tests.cli.programs import (
     STOPPABLE,
     STUBBORN,
     TRACKED,
+    TRACKED_IDLE,
     ZERO_STEPS,
     Terminal,
     objects,
@@ -226,7 +227,7 @@ def test_output_is_read_for_progress(terminal: Terminal) -> None:
 
 
 def test_the_output_of_a_program_without_track_is_read_and_told_in_a_line(terminal: Terminal) -> None:
-    done = terminal.punctual("run", "--", *terminal.script(PRINTING))  # no deadline: a busy machine would miss it
+    done = terminal.punctual("run", "--", *terminal.script(PRINTING_SOON))  # no deadline: a busy machine would miss it
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stderr.splitlines() if "progress is read from its output, 150 steps in all" in line]
     assert len(told) == 1, done.stderr
@@ -347,7 +348,9 @@ def test_a_running_job_s_name_is_taken(terminal: Terminal) -> None:
 
 
 def test_a_job_whose_command_and_daemon_are_killed_goes_on_and_can_still_be_found_and_ended(terminal: Terminal) -> None:
-    command = terminal.start("run", "--deadline", "60s", "--name", "orphan", "--", *terminal.script(TRACKED), "5000")
+    command = terminal.start(
+        "run", "--deadline", "60s", "--name", "orphan", "--", *terminal.script(TRACKED_IDLE), "5000"
+    )
     terminal.wait_for_job(lambda job: (job.get("progress_frac") or 0) > 0)
     command.kill()
     command.wait()
@@ -380,7 +383,7 @@ main()
 
 
 def test_a_failure_of_ours_does_not_end_the_training(terminal: Terminal) -> None:
-    program = terminal.script(TRACKED)
+    program = terminal.script(TRACKED_IDLE)
     broken = terminal.start_python("-c", BROKEN, "up", "--listen", "none")
     wait_until(lambda: terminal.daemons() != [])
     terminal.punctual("submit", "--deadline", "60s", "--name", "hardy", "--", *program, "5000")

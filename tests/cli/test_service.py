@@ -86,7 +86,7 @@ def test_a_service_has_the_jobs_of_other_commands_and_stays_when_they_have_ended
     b = machine.begin_job("b")
     machine.let("b")
     finished(b)
-    ended = machine.punctual("down")
+    ended = machine.tell("down")
     assert ended.returncode == 0, ended.stderr
     assert "No job was left" in left(service)
     assert machine.runs() == [RUN]
@@ -203,7 +203,7 @@ def test_a_stopped_service_without_a_job_is_replaced_by_the_next_service(machine
     assert machine.daemon_pid() not in (0, stopped.pid)
     machine.let("a")
     finished(machine.submit("a"))
-    assert machine.punctual("down").returncode == 0
+    assert machine.tell("down").returncode == 0
 
 
 def test_a_service_takes_over_a_job_whose_command_was_killed(machine: Service) -> None:
@@ -224,7 +224,7 @@ def test_jobs_go_on_when_the_service_ends(machine: Service) -> None:
     a = machine.begin_job("a")
     a.kill()
     a.wait()
-    ended = machine.punctual("down", "--json")
+    ended = machine.tell("down", "--json")
     assert ended.returncode == 0, ended.stderr
     assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "unsteered")]
     assert "punctual up" in objects(ended.stdout)[0]["text"]
@@ -236,7 +236,7 @@ def test_jobs_go_on_when_the_service_ends(machine: Service) -> None:
 def test_a_command_that_waits_for_its_job_steers_it_when_the_service_has_ended(machine: Service) -> None:
     service = machine.up()
     a = machine.begin_job("a")
-    assert machine.punctual("down").returncode == 0
+    assert machine.tell("down").returncode == 0
     left(service)
     wait_until(machine.daemon_pid, lambda pid: pid not in (0, service.pid))
     machine.let("a")
@@ -246,7 +246,7 @@ def test_a_command_that_waits_for_its_job_steers_it_when_the_service_has_ended(m
 def test_jobs_are_stopped_with_the_service_if_that_is_asked(machine: Service) -> None:
     service = machine.up()
     a = machine.begin_job("a")
-    ended = machine.punctual("down", "--jobs", "stop", "--json")
+    ended = machine.tell("down", "--jobs", "stop", "--json")
     assert ended.returncode == 0, ended.stderr
     assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "stopped")]
     left(service)
@@ -261,7 +261,7 @@ def test_jobs_that_are_paused_with_the_service_stand_still_until_they_are_resume
     script = machine.script(NAMED, "a.py")
     assert machine.punctual("submit", "--name", "a", "--", *script, "a").returncode == 0
     pid = int(wait_until(lambda: machine.folder.joinpath("a.begun").read_text() if machine.n_starts("a") else ""))
-    ended = machine.punctual("down", "--jobs", "pause", "--json")
+    ended = machine.tell("down", "--jobs", "pause", "--json")
     assert ended.returncode == 0, ended.stderr
     (told,) = objects(ended.stdout)
     assert (told["job"], told["became"]) == ("a", "paused")
@@ -312,7 +312,7 @@ def test_a_service_in_the_background_outlives_the_command_that_starts_it(machine
     submitted = machine.punctual("submit", "--name", "a", "--", sys.executable, "-c", "print('said by the job')")
     assert submitted.returncode == 0, submitted.stderr
     wait_until(lambda: machine.jobs() == [])
-    assert machine.punctual("down").returncode == 0
+    assert machine.tell("down").returncode == 0
     log = machine.home / "state" / "daemon.log"
     assert "the daemon has ended" in log.read_text()
     assert "said by the job" not in log.read_text()  # only in its own log, which is removed with it
@@ -325,11 +325,11 @@ def test_a_service_in_the_background_tells_which_jobs_it_took_over(machine: Serv
     assert json.loads(machine.punctual(*options).stdout)["taken_over"] == []
     assert machine.punctual("submit", "--name", "a", "--", *machine.script(NAMED, "a.py"), "a").returncode == 0
     wait_until(lambda: machine.states() == {"a": "running"})
-    assert machine.punctual("down").returncode == 0
+    assert machine.tell("down").returncode == 0
     assert json.loads(machine.punctual(*options).stdout)["taken_over"] == ["a"]
     machine.let("a")
     wait_until(lambda: machine.jobs() == [])
-    assert machine.punctual("down").returncode == 0
+    assert machine.tell("down").returncode == 0
 
 
 def test_a_service_answers_over_http_whoever_has_its_token(machine: Service) -> None:
@@ -425,7 +425,7 @@ def test_the_log_of_a_service_in_the_background_is_limited(machine: Service) -> 
     assert machine.punctual("up", "--detach", "--listen", "none").returncode == 0
     wait_until(lambda: log.stat().st_size < LOG_BYTES_MAX)
     assert log.with_name("daemon.log.1").stat().st_size <= LOG_BYTES_MAX + 1000
-    assert machine.punctual("down").returncode == 0
+    assert machine.tell("down").returncode == 0
     assert "has ended" in log.read_text()
 
 
@@ -487,7 +487,7 @@ def test_a_service_tells_a_collector_of_its_jobs(machine: Service) -> None:
         a = machine.begin_job("a")
         machine.let("a")
         finished(a)
-        machine.punctual("down")
+        machine.tell("down")
         left(service)
         assert {"job", "plan"} <= {span.name for span in server.spans}
         assert "punctual_jobs" in server.metrics
@@ -500,7 +500,7 @@ def test_an_environment_that_cannot_be_followed_is_told_and_refused_only_if_aske
     assert refused.returncode == 2
     assert "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf" in refused.stderr
     service = machine.up("--listen", "none")
-    machine.punctual("down")
+    machine.tell("down")
     assert "no OpenTelemetry: OTEL_EXPORTER_OTLP_PROTOCOL" in left(service)
 
 

@@ -26,7 +26,7 @@ name = sys.argv[1]
 with open(name + ".begun", "a") as begun:
     begun.write(f"{os.getpid()}\\n")
 for i in punctual.track(range(60), total_steps=60):
-    step(0.002)
+    step(0.0005)
     while i == 20 and not pathlib.Path(name + ".go").exists():
         time.sleep(0.01)
 print("trained", name, flush=True)

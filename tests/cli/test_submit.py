@@ -32,7 +32,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
     made.go_on()
     made.let("a", "b")
     wait_until(lambda: made.jobs() == [])
-    made.punctual("down")
+    made.tell("down")
     made.close()
     assert made.left_behind() == []
 
@@ -55,10 +55,8 @@ def test_a_job_for_which_no_daemon_runs_starts_one(machine: Service) -> None:
 
 def test_of_commands_that_find_no_daemon_at_the_same_time_one_starts_it_for_all(machine: Service) -> None:
     names = ["a", "b", "c"]
-    commands = [
-        machine.start("submit", *PACED, "--name", name, "--", *machine.script("import time; time.sleep(5)"))
-        for name in names
-    ]
+    waiting = machine.script("import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.05)")
+    commands = [machine.start("submit", *PACED, "--name", name, "--", *waiting) for name in names]
     told = [command.communicate(timeout=PATIENCE_S) for command in commands]
     assert [command.returncode for command in commands] == [0, 0, 0], told
     assert [out for out, _ in told] == [f"{name}\n" for name in names]

@@ -68,6 +68,7 @@ def test_a_journal_that_may_not_be_read_is_told_by_each_command(
             check_refused(told(terminal, *command), place, f"mode {mode:o}")
         cleaned = told(terminal, "clean", "--all")
         assert "jobs are kept, because they are not known" in cleaned.stderr
+        terminal.hide_torch()
         checked = told(terminal, "doctor")
         assert checked.returncode == 1
         assert f"mode {mode:o}" in checked.stdout

@@ -32,8 +32,7 @@ def reader(browser: Browser, context: BrowserContext) -> Iterator[Reader]:
     try:
         yield reads
     finally:
-        for page in context.pages:
-            page.close()
+        reads.leave()
         for other in browser.contexts:
             if other is not context:
                 other.close()

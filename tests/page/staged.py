@@ -3,15 +3,18 @@
 import json
 import mimetypes
 import random
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Route
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page
 from tests.waiting import PATIENCE_S
 
 from punctual import registry
@@ -61,7 +64,8 @@ from punctual.core.units import span
 from punctual.history.judge import NO_WAIT, expected_waits, judge, landing_at
 from punctual.request.deadlines import Now
 
-ADDRESS = "http://punctual.example"
+HOST = "punctual.example"
+ADDRESS = f"http://{HOST}"
 #: The stage's now; the page's clock is set to it.
 NOW = datetime(2026, 11, 27, 14, 32, 10, tzinfo=UTC)
 _GIB = 2**30
@@ -393,7 +397,7 @@ RuntimeError: CUDA error: an illegal memory access was encountered
 
 @dataclass
 class Stage:
-    """A service that answers as it is told, in a tab's context.
+    """A service that answers as it is told.
 
     Attributes
     ----------
@@ -427,31 +431,32 @@ class Stage:
     now: datetime = NOW
 
     def set(self, context: BrowserContext) -> None:
-        """Answer all requests of a context, whose clock stands still at `NOW`."""
+        """Be what answers at `ADDRESS` from now on, and have the clock of a context stand still at `NOW`."""
         context.clock.set_fixed_time(NOW - timedelta(seconds=self.ahead_s))
-        context.route("**/*", self._answer)
+        _on_stage[:] = [self]
 
     def open(self, page: Page, place: str = "#/") -> None:
         """Show a view, with a token."""
         page.goto(f"{ADDRESS}/#token=any")
         page.goto(f"{ADDRESS}/{place}")
 
-    def _answer(self, route: Route) -> None:
-        url = urlsplit(route.request.url)
-        if not url.path.startswith("/v1/"):
-            path = FOLDER / ("index.html" if url.path == "/" else url.path.removeprefix("/page/"))
-            kind = mimetypes.guess_type(path.name)[0] or "text/plain"
-            route.fulfill(body=path.read_bytes(), headers={"Content-Type": kind, "Content-Security-Policy": CONTENT_SECURITY_POLICY})  # fmt: skip
-        elif self.is_away:
-            route.abort()
-        elif url.path == "/v1/events":
-            route.fulfill(body="", content_type="text/event-stream")
-        elif self.refusal:
-            route.fulfill(status=self.refusal, json={"detail": "the token is not known, or has expired"})
-        elif not self.is_slow:
-            self._answer_api(route, url.path.removeprefix("/v1"), parse_qs(url.query))
+    def answer(self, path: str, query: dict[str, list[str]], body: bytes) -> "Answer | None":
+        """The answer to a request; None: it comes to nothing."""
+        if not path.startswith("/v1/"):
+            return _file("index.html" if path == "/" else path.removeprefix("/page/"))
+        if self.is_away:
+            return None
+        if path == "/v1/events":
+            return Answer(b"", "text/event-stream")
+        if self.refusal:
+            return _refused(self.refusal, "the token is not known, or has expired")
+        while self.is_slow:
+            time.sleep(0.05)
+            if not any(each is self for each in _on_stage):
+                return None
+        return self._answer_api(path.removeprefix("/v1"), query, body)
 
-    def _answer_api(self, route: Route, path: str, query: dict[str, list[str]]) -> None:
+    def _answer_api(self, path: str, query: dict[str, list[str]], body: bytes) -> "Answer":
         whole: dict[str, Callable[[], Any]] = {
             "/jobs": lambda: JobList(jobs=judged(self.jobs), next_cursor=None),
             "/cluster": self._cluster,
@@ -467,18 +472,16 @@ class Stage:
             _, _, name, *rest = path.split("/")
             shown = next((each for each in judged(self.jobs) if each.name == name), None)
             if shown is None:
-                route.fulfill(status=404, json={"detail": "there is no such job"})
-                return
+                return _refused(404, "there is no such job")
             if rest == ["logs"]:
                 of_errors = query.get("stream") == ["stderr"]
                 log = "\n".join(LOG.split("\n")[3:]) if "since" in query else LOG
-                route.fulfill(body=(ERRORS if shown.state == "failed" else "") if of_errors else log if shown.started else "", content_type="text/plain")  # fmt: skip
-                return
-            answer = self._of_job(shown, rest, route)
+                said = (ERRORS if shown.state == "failed" else "") if of_errors else log if shown.started else ""
+                return Answer(said.encode(), "text/plain")
+            answer = self._of_job(shown, rest, body)
         if self.has_prices:
             answer = self._priced(answer)
-        headers = {"Content-Type": "application/json", "Date": format_datetime(self.now.astimezone(UTC), usegmt=True)}
-        route.fulfill(body=answer.model_dump_json(by_alias=True), headers=headers)
+        return Answer(answer.model_dump_json(by_alias=True).encode())
 
     def _priced(self, answer: Any) -> Any:
         """The answer with what there is to say where machines have prices."""
@@ -495,9 +498,9 @@ class Stage:
         }  # fmt: skip
         return answer.model_copy(update=more.get(type(answer), {}))
 
-    def _of_job(self, shown: JobStanding, rest: list[str], route: Route) -> Any:
+    def _of_job(self, shown: JobStanding, rest: list[str], body: bytes) -> Any:
         if rest == ["quote"]:
-            asked = json.loads(route.request.post_data or "{}").get("deadline")
+            asked = json.loads(body or b"{}").get("deadline")
             return quote(shown, datetime.fromisoformat(asked) if asked and "T" in asked else None, is_feasible=self.is_feasible)  # fmt: skip
         answers: dict[str, Callable[[], Any]] = {
             "": lambda: shown, "history": lambda: course(shown), "why": lambda: reasons(shown),
@@ -530,6 +533,71 @@ class Stage:
             for each in running if each.promised_until or each.estimated_remaining_seconds
         ]  # fmt: skip
         return BudgetHistory(since=at(-22), until=NOW, capacity_cores=2.0 / n_parts, held=held, planned=planned)
+
+
+#: What answers at `ADDRESS`: the stage that was set last.
+_on_stage: list[Stage] = []
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is answered to one request."""
+
+    body: bytes
+    kind: str = "application/json"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def _refused(status: int, detail: str) -> Answer:
+    return Answer(json.dumps({"detail": detail}).encode(), status=status)
+
+
+def _file(name: str) -> Answer:
+    """A file of the page, which browsers keep: to load all of them takes longer than to show most views."""
+    kind = mimetypes.guess_type(name)[0] or "text/plain"
+    headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "max-age=3600"}
+    return Answer((FOLDER / name).read_bytes(), kind, headers=headers)
+
+
+class _Requests(BaseHTTPRequestHandler):
+    """Requests of a browser, over a connection that stays."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer is sent whole
+
+    def do_GET(self) -> None:
+        url, body = urlsplit(self.path), self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        stage = _on_stage[0]
+        answer = stage.answer(url.path, parse_qs(url.query), body)
+        if answer is None:
+            self.close_connection = True
+            return
+        self.send_response_only(answer.status)
+        told = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), "Date": format_datetime(stage.now.astimezone(UTC), usegmt=True)}  # fmt: skip
+        for name, value in {**told, **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    do_POST = do_PATCH = do_PUT = do_GET  # noqa: N815 -- names that the server looks for
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def stage_door() -> Iterator[int]:
+    """The port of this machine at which stages answer, until this is left."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Requests) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            _on_stage.clear()
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager
@@ -570,7 +638,7 @@ def tab(
             page.goto("about:blank")
         page.remove_listener("pageerror", failed)
         page.remove_listener("console", said)
-        context.unroute_all(behavior="ignoreErrors")
+        context.unroute_all(behavior="ignoreErrors")  # while there is a route, nothing is kept
         if not is_good:
             context.close()
     assert faults == []
