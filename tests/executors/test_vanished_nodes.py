@@ -122,6 +122,9 @@ def test_a_process_that_hangs_is_replaced_by_one_that_asks_ray(tmp_path: Path, m
     with pytest.raises(MachinesUnknown, match="Ray does not tell its nodes"):
         requests.nodes()
     requests.close()
+    with pytest.raises(MachinesUnknown, match="Ray does not tell its nodes"):
+        requests.nodes()
+    requests.close()
 
 
 def test_a_node_that_nobody_asked_for_is_ended(machines: RayMachines, cluster: StandInCluster) -> None:

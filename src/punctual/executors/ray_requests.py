@@ -53,7 +53,7 @@ class RayRequests:
         #: The process, in a loop of its own; None: it was not needed yet.
         self._process: LineProcess | None = None
         self._loop: LinkLoop | None = None
-        self._answer: Words = {"away": _STARTS}
+        self._answer: Words = {}
         self._has_answered = threading.Event()
         self.n_impossible = 0
         self.vanished: frozenset[str] = frozenset()
@@ -88,6 +88,8 @@ class RayRequests:
         """Wait for the first answer of the present process, which is started if there was none."""
         if self._process is None or self._loop is None:
             command = [sys.executable, "-P", "-m", _MODULE, head_address(self._address)]
+            self._answer = {"away": _STARTS}
+            self._has_answered.clear()
             self._loop = LinkLoop()
             self._process = LineProcess(
                 command,

@@ -101,6 +101,10 @@ class LineProcess:
                     break
                 limit_s = self._silent_s_max
                 self._take(json.loads(line))
+            # It tells by its exit status whether it has ended well.
+            self._process, limit_s = None, END_S_MAX
+            async with asyncio.timeout(limit_s):
+                await process.wait()
         except TimeoutError:
             _LOG.warning("the process that %s hangs: no word for %s. It is replaced", self._name, span(limit_s))
         finally:
