@@ -16,7 +16,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources, total
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.executors.cluster.bridge_end import BridgeEnd
-from punctual.executors.cluster.channel import Answer, Bundle, NodeChannel, Request
+from punctual.executors.cluster.channel import Answer, Bundle, Request
 from punctual.executors.cluster.link_loop import in_thread
 from punctual.executors.cluster.node_limits import NodeFacts
 from punctual.executors.job_facts import JobFacts
@@ -47,29 +47,21 @@ class PretendingAgent(NodeAgent):
         return PretendedJobs(steps_per_core_s=STEPS_PER_CORE_S, n_steps=N_STEPS)
 
 
-def _channel_to(agent: NodeAgent) -> NodeChannel:
-    async def channel(request: Request, _: float) -> Answer:
-        return await in_thread(agent.answer, request)
-
-    return channel
-
-
 class PretendingAgents:
     """The agents, as the process that talks to Ray has them."""
 
     def __init__(self, n_agents: int) -> None:
         nodes = [NodeId(f"node-{i:03d}") for i in range(n_agents)]
-        agents = {node: PretendingAgent(AgentOptions(name=f"scale-{node}", node=node)) for node in nodes}
+        self._agents = {node: PretendingAgent(AgentOptions(name=f"scale-{node}", node=node)) for node in nodes}
         self._nodes: dict[str, NodeFacts] = {
-            node: NodeFacts(names=(node, ""), cores=1.0, gpus=0.0, id=node) for node in nodes
+            node: NodeFacts(id=node, host=node, address="", cores=1.0, gpus=0.0) for node in nodes
         }
-        self._channels = {node: _channel_to(agent) for node, agent in agents.items()}
 
     def nodes(self) -> Mapping[str, NodeFacts]:
         return self._nodes
 
-    def channel(self, _: str, name: NodeId) -> NodeChannel:
-        return self._channels[name]
+    async def ask(self, id: str, name: NodeId, request: Request, limit_s: float) -> Answer:
+        return await in_thread(self._agents[name].answer, request)
 
     def request(self, bundles: Sequence[Bundle]) -> None: ...
 

@@ -40,15 +40,15 @@ from punctual.core.reason import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
 from punctual.daemon.agent_process import AgentProcess, drain_here
-from punctual.daemon.control_socket import ControlSocket
 from punctual.daemon.host import Host
+from punctual.daemon.machine_notice import MachineNotice
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.daemon.opening import new_host
 from punctual.daemon.restore import resumed_host
-from punctual.daemon.run_folder import agent_run, run_named
+from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster import executor as cluster_executor
-from punctual.executors.cluster.channel import AgentChannel, encode_message
+from punctual.executors.cluster.channel import AgentChannel, Answer, Request, encode_message
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.node_link import ClockOffset
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
@@ -276,40 +276,57 @@ def test_a_node_that_is_silent_is_told_at_once_and_so_that_it_answers_again(
 
 
 def test_a_notice_on_a_node_is_told_with_its_end_on_this_clock_and_so_that_it_is_withdrawn(closing: ExitStack) -> None:
-    agent = agent_of(closing, A)
-    _, events = cluster(closing, {A: direct(agent), B: direct(agent_of(closing, B))})
+    _, events = cluster(closing, {A: direct(agent_of(closing, A))})
     before = time.monotonic()
-    assert agent.answer({"verb": "drain", "in_s": 300.0}) == {"node": A}
+    MachineNotice().record(before + 300.0)
     (noticed,) = wait_until(lambda: of_kind(events, NodeNoticed))
     assert noticed.node == A
     assert noticed.ends_at is not None
     assert before + 299.0 <= noticed.ends_at <= time.monotonic() + 301.0, "the two kinds of clocks may differ a bit"
-    agent.answer({"verb": "drain", "in_s": None})
+    MachineNotice().record(None)
     wait_until(lambda: len(of_kind(events, NodeNoticed)) == 2)
     assert of_kind(events, NodeNoticed)[-1].ends_at is None
 
 
-def test_a_cloud_s_hook_on_a_node_tells_the_agent_there(closing: ExitStack) -> None:
-    process = AgentProcess(AgentOptions(name="hooked", node=A, actuator="pacing"))
-    closing.callback(end, process)
-    _, events = cluster(closing, {A: process})
+class Noting:
+    """A channel that notes which processes have answered, and when each says that its node is taken away."""
+
+    def __init__(self, channel: AgentChannel) -> None:
+        self._channel = channel
+        self.ends_at: dict[str, float | None] = {}
+
+    def call(self, request: Request, limit_s: float) -> Answer:
+        answer = self._channel.call(request, limit_s)
+        self.ends_at[answer["incarnation"]] = answer.get("ends_at")
+        return answer
+
+
+def test_a_cloud_s_hook_on_a_node_tells_all_agents_there_and_one_that_comes_in_the_place_of_another(
+    closing: ExitStack,
+) -> None:
+    processes = [AgentProcess(AgentOptions(name=f"hooked-{node}", node=node, actuator="pacing")) for node in (A, B)]
+    for process in processes:
+        closing.callback(end, process)
+    first = Noting(processes[0])
+    _, events = cluster(closing, {A: first, B: processes[1]})
     assert drain_here(30.0) == {"node": A}
-    (noticed,) = wait_until(lambda: of_kind(events, NodeNoticed))
-    assert noticed.node == A
+    noticed = wait_until(lambda: of_kind(events, NodeNoticed), lambda noticed: len(noticed) == 2)
+    assert {event.node for event in noticed} == {A, B}
+    pid = processes[0].pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    *_, ends_at = wait_until(lambda: list(first.ends_at.values()), lambda told: len(told) == 2)
+    assert ends_at == pytest.approx(noticed[0].ends_at, abs=10.0)
 
 
-def test_all_agents_of_a_machine_hear_that_it_goes_away_also_behind_one_that_fails(closing: ExitStack) -> None:
-    def fail(_: Mapping[str, Any]) -> dict[str, Any]:
-        raise RuntimeError("it is out of order")
-
-    closing.enter_context(ControlSocket(agent_run("broken").socket, fail))
-    process = AgentProcess(AgentOptions(name="whole", node=A, actuator="pacing"))
+def test_an_agent_that_hangs_is_replaced(closing: ExitStack) -> None:
+    process = AgentProcess(AgentOptions(name="hung", node=A, actuator="pacing", lost_after_s=6.0))
     closing.callback(end, process)
-    _, events = cluster(closing, {A: process})
-    with pytest.raises(InvalidSpec, match=r"each service's agent on this machine must answer: got .*out of order"):
-        drain_here(30.0)
-    (noticed,) = wait_until(lambda: of_kind(events, NodeNoticed))
-    assert noticed.node == A
+    cluster(closing, {A: process})
+    pid = process.pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: process.pid() not in (None, pid))
 
 
 @pytest.mark.parametrize("direction", ["both", "tells"])

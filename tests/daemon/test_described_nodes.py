@@ -15,7 +15,7 @@ from punctual.request.cluster_file import NodeGroup, groups_of, read_cluster
 
 
 def node(name: str, cores: float = 8.0, gpus: float = 0.0, device: str = "") -> NodeFacts:
-    return NodeFacts(names=(name,), cores=cores, gpus=gpus, device=device)
+    return NodeFacts(id=name, host=name, address="", cores=cores, gpus=gpus, device=device)
 
 
 def test_a_node_is_limited_to_what_its_group_says() -> None:

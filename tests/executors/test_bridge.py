@@ -1,6 +1,8 @@
 """The process by which a host talks to a cluster: it answers, it may end, and the host goes on."""
 
 import asyncio
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from tests.waiting import wait_until
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster import bridge
+from punctual.executors.cluster import bridge, line_process
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Answer, ChannelLost
 from punctual.executors.cluster.link_loop import LinkLoop
@@ -30,8 +32,8 @@ def loop() -> Iterator[LinkLoop]:
 
 @pytest.fixture
 def members(loop: LinkLoop, monkeypatch: pytest.MonkeyPatch) -> Iterator[BridgedMembers]:
-    monkeypatch.setattr(bridge, "_AGAIN_S", 0.02)
-    made = BridgedMembers([sys.executable, str(SCRIPT)], NodeNames())
+    monkeypatch.setattr(line_process, "_AGAIN_S", 0.02)
+    made = BridgedMembers([sys.executable, str(SCRIPT)], NodeNames(), silent_s_max=20.0)
     made.open(loop, None)
     yield made
     made.close(for_good=True)
@@ -88,10 +90,41 @@ def test_a_process_that_ends_is_started_again_and_what_was_asked_is_lost(
     wait_until(lambda: is_known(members))
 
 
-def test_a_process_that_has_lost_its_cluster_for_good_makes_way_for_another(
-    loop: LinkLoop, members: BridgedMembers
+def test_a_process_that_hangs_is_replaced_and_what_was_asked_is_lost(
+    loop: LinkLoop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pid = asked(loop, members, ECHO, say="", lose=True)["pid"]
+    monkeypatch.setattr(line_process, "_AGAIN_S", 0.02)
+    members = BridgedMembers([sys.executable, str(SCRIPT)], NodeNames(), silent_s_max=5.0)
+    members.open(loop, None)
+    try:
+        pid = wait_until(lambda: _pid_of(loop, members))
+        with pytest.raises(ChannelLost, match="has ended"):
+            asked(loop, members, ECHO, hang=True)
+        wait_until(lambda: _pid_of(loop, members) not in {None, pid})
+        assert "the process that talks to the cluster hangs: no word for 5 s" in caplog.text
+    finally:
+        members.close(for_good=True)
+
+
+def test_nodes_are_told_where_they_are_others_than_before() -> None:
+    with subprocess.Popen([sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["nodes"].keys() == {"id-echo", "id-slow", "id-gone"}
+        assert json.loads(process.stdout.readline()) == {}
+        process.stdin.write(b'{"want": [{"CPU": 2, "GPU": 0}]}\n')
+        process.stdin.flush()
+        while not (told := json.loads(process.stdout.readline())):
+            pass
+        assert "id-cpus-2" in told["nodes"]
+        process.stdin.close()
+
+
+@pytest.mark.parametrize("loss", ["lose", "stick", "break"])
+def test_a_process_that_has_lost_its_cluster_for_good_makes_way_for_another(
+    loop: LinkLoop, members: BridgedMembers, loss: str
+) -> None:
+    pid = asked(loop, members, ECHO, say="", **{loss: True})["pid"]
 
     def answering() -> int:
         try:
@@ -108,7 +141,7 @@ def test_machines_of_pools_have_the_names_and_limits_that_the_host_says_and_so_b
     seen: list[NodeFacts] = []
 
     def name_of(facts: NodeFacts) -> tuple[NodeId, NodeOverride] | None:
-        if facts.names[0] != ECHO:
+        if facts.host != ECHO:
             return None
         seen.append(facts)
         if len(seen) == 1:

@@ -25,7 +25,9 @@ class Cluster:
 
     def have(self, *nodes: tuple[str, str, str]) -> None:
         """Have these nodes: id, host name, address."""
-        self.nodes = {id: NodeFacts(names=(host, address), cores=2.0, gpus=0.0, id=id) for id, host, address in nodes}
+        self.nodes = {
+            id: NodeFacts(id=id, host=host, address=address, cores=2.0, gpus=0.0) for id, host, address in nodes
+        }
 
     def _named(self, facts: NodeFacts) -> tuple[NodeId, NodeOverride] | None:
         name = (self.machines or {}).get(facts.id)

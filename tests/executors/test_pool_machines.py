@@ -43,7 +43,7 @@ class NamedNodes(Nodes):
 
     def add(self, label: str) -> QuietNode:
         """Have a machine join."""
-        facts = NodeFacts(names=("host",), cores=4.0, gpus=0.0, labels={MACHINE_LABEL: label}, id=label)
+        facts = NodeFacts(id=label, host="host", address="", cores=4.0, gpus=0.0, labels={MACHINE_LABEL: label})
         named = self.name_of(facts)
         assert named is not None
         node = QuietNode()
@@ -429,7 +429,9 @@ def test_machines_are_ended_with_the_host_unless_another_one_goes_on(
 def test_a_machine_has_the_limits_and_the_kind_of_its_pool(stage: Stage, cloud: Cloud) -> None:
     stage.ask(1)
     stage.until(MachinesAsked)
-    named = cloud.members.name_of(NodeFacts(names=(), cores=9.0, gpus=0.0, labels={MACHINE_LABEL: FIRST}))
+    named = cloud.members.name_of(
+        NodeFacts(id="a", host="", address="", cores=9.0, gpus=0.0, labels={MACHINE_LABEL: FIRST})
+    )
     assert named is not None
     assert (named[1].cores, named[1].device) == (1.0, "fast")
-    assert cloud.members.name_of(NodeFacts(names=(), cores=9.0, gpus=0.0)) is None
+    assert cloud.members.name_of(NodeFacts(id="b", host="", address="", cores=9.0, gpus=0.0)) is None

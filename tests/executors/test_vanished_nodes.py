@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from tests.waiting import wait_until
 
 from punctual.core.ids import NodeId
 from punctual.core.pools import PoolSpec
@@ -59,7 +60,7 @@ def machines(cluster: StandInCluster, tmp_path: Path) -> RayMachines:
 
 
 def named(machines: RayMachines, node: str) -> NodeId | None:
-    return machines.name_of(NodeFacts(names=("host",), cores=1.0, gpus=0.0, labels=LABELS, id=node))
+    return machines.name_of(NodeFacts(id=node, host="host", address="", cores=1.0, gpus=0.0, labels=LABELS))
 
 
 def test_a_machine_whose_ray_has_vanished_is_kept_until_the_executor_gives_it_up(
@@ -92,6 +93,35 @@ def test_what_ray_prints_is_no_answer_of_the_process_that_asks_it(
     (tmp_path / "ray" / "__init__.py").write_text("print('welcome')\nraise ImportError('it is none')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     requests = RayRequests("127.0.0.1:1")
+    with pytest.raises(MachinesUnknown, match="Ray does not tell its nodes"):
+        requests.nodes()
+    requests.close()
+
+
+#: Stands in for Ray: it cannot be used, and the first process that tries it a second time hangs.
+HANGING = """
+import os, pathlib, signal
+pids = pathlib.Path(__file__).with_name("pids")
+tried = pids.read_text().split() if pids.exists() else []
+with pids.open("a") as file:
+    file.write(f"{os.getpid()} ")
+if tried == [str(os.getpid())]:
+    os.kill(os.getpid(), signal.SIGSTOP)
+raise ImportError("it is none")
+"""
+
+
+def test_a_process_that_hangs_is_replaced_by_one_that_asks_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").write_text(HANGING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    requests = RayRequests("127.0.0.1:1", silent_s_max=5.0)
+    with pytest.raises(MachinesUnknown, match="Ray does not tell its nodes"):
+        requests.nodes()
+    wait_until(lambda: len(set((tmp_path / "ray" / "pids").read_text().split())) > 1)
+    with pytest.raises(MachinesUnknown, match="Ray does not tell its nodes"):
+        requests.nodes()
+    requests.close()
     with pytest.raises(MachinesUnknown, match="Ray does not tell its nodes"):
         requests.nodes()
     requests.close()

@@ -1,9 +1,11 @@
 """The other end of a bridge, with nodes that tests need: ``echo`` answers, ``slow`` takes its time at first, ``gone`` does not answer.
 
-A request with ``{"die": true}`` ends the process, one with ``{"lose": true}`` its connection to the cluster. With an argument it refuses to begin.
+A request with ``{"die": true}`` ends the process, one with ``{"hang": true}`` stops it, one with ``{"lose": true}`` ends its connection to
+the cluster, and after one with ``{"stick": true}`` the cluster never tells its nodes, after one with ``{"break": true}`` it cannot. With an argument it refuses to begin.
 """
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,19 +14,25 @@ from threading import Event
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge_end import BridgeEnd, ConnectionEnded
-from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, NodeChannel, Request
+from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, Request
 from punctual.executors.cluster.link_loop import in_thread
 from punctual.executors.cluster.node_limits import NodeFacts
 
-_lost = Event()
+_lost, _stuck, _broken = Event(), Event(), Event()
 _slow_until_at = time.monotonic() + 1.0
 
 
 def echo(request: Request) -> Answer:
     if request.get("die"):
         os._exit(3)
+    if request.get("hang"):
+        os.kill(os.getpid(), signal.SIGSTOP)
     if request.get("lose"):
         _lost.set()
+    if request.get("stick"):
+        _stuck.set()
+    if request.get("break"):
+        _broken.set()
     sys.stdout.write("a library prints what it likes\n")
     sys.stdout.flush()
     capacity = {"cores": 2.0, "gpus": 0.0, "memory_bytes": 1.0}
@@ -51,18 +59,19 @@ class Agents:
     def nodes(self) -> dict[str, NodeFacts]:
         if _lost.is_set():
             raise ConnectionEnded
+        if _stuck.is_set():
+            Event().wait()
+        if _broken.is_set():
+            raise ConnectionError("of another cluster")
         return {
-            f"id-{name}": NodeFacts(names=(name, "here"), cores=1.0, gpus=0.0, labels={"color": "red"}, id=f"id-{name}")
+            f"id-{name}": NodeFacts(
+                id=f"id-{name}", host=name, address="here", cores=1.0, gpus=0.0, labels={"color": "red"}
+            )
             for name in self._agents
         }
 
-    def channel(self, id: str, name: NodeId) -> NodeChannel:
-        agent = self._agents[id.removeprefix("id-")]
-
-        async def channel(request: Request, _: float) -> Answer:
-            return {**await in_thread(agent, request), "name": name}
-
-        return channel
+    async def ask(self, id: str, name: NodeId, request: Request, limit_s: float) -> Answer:
+        return {**await in_thread(self._agents[id.removeprefix("id-")], request), "name": name}
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         self._n_requests += 1
@@ -80,4 +89,4 @@ def opened() -> Agents:
 
 
 if __name__ == "__main__":
-    sys.exit(BridgeEnd(opened, "nobody knows").run())
+    sys.exit(BridgeEnd(opened, "nobody knows", away_s_max=6.0).run())

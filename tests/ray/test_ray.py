@@ -25,6 +25,7 @@ from punctual.daemon.opening import new_host
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
+from punctual.executors.cluster.channel import Answer, Request
 
 
 def until_there_are(host: Host, n_nodes: int) -> None:
@@ -37,20 +38,30 @@ def available_cpus() -> float:
     return float(ray.available_resources().get("CPU", 0.0))
 
 
+class BusyAgent:
+    """An agent whose jobs hold a CPU."""
+
+    def call(self, request: Request, limit_s: float) -> Answer:
+        return {"capacity": {"cores": 1.0, "gpus": 0.0}, "holds": {"cores": 1.0, "gpus": 0.0}, "ends_at": None}
+
+
 def test_ray_gets_back_what_jobs_held_where_no_host_asks_any_more(ray_cluster: Any) -> None:
     import ray
 
-    from punctual.executors.ray import NodeLeases
+    from punctual.executors.ray import NAMESPACE, AgentRelay
 
     node = next(node["NodeID"] for node in ray.nodes() if node["Alive"])
-    leases, capacity = NodeLeases(node, unasked_s=3.0), {"cores": 1.0, "gpus": 0.0}
+    made: Any = ray.remote(AgentRelay).options(name="unasked", namespace=NAMESPACE, lifetime="detached", num_cpus=0)
+    relay = made.remote(BusyAgent, node, 5.0)
 
     def is_held() -> bool:
-        leases.offered(capacity, capacity)
+        ray.get(relay.answer.remote({}, 1.0))
         return available_cpus() == 1.0
 
     wait_until(is_held)
     wait_until(lambda: available_cpus() == 2.0)
+    with pytest.raises(ValueError, match="unasked"):
+        ray.get_actor("unasked", NAMESPACE)
 
 
 def test_a_job_outlives_its_agent_and_its_host_and_an_update_of_both(

@@ -72,7 +72,9 @@ class Cluster:
         self.named = {}
         try:
             for node, labels in self._requests.nodes().items():
-                name = self.machines.name_of(NodeFacts(names=("host",), cores=1.0, gpus=0.0, labels=labels, id=node))
+                name = self.machines.name_of(
+                    NodeFacts(id=node, host="host", address="", cores=1.0, gpus=0.0, labels=labels)
+                )
                 if name is not None:
                     self.named[name] = labels
             self.machines.machines()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,23 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.control_socket import ControlFailed, ControlSocket, ask, listener_pid
+from punctual.daemon.control_socket import ControlFailed, ControlSilent, ControlSocket, ask, listener_pid
 from punctual.daemon.detached import log_bounded, start_detached
 from punctual.daemon.logs import log_to_stderr
-from punctual.daemon.node_agent import AgentOptions, NodeAgent
-from punctual.daemon.paths import HOME_VARIABLE, agent_roots
+from punctual.daemon.machine_notice import MachineNotice
+from punctual.daemon.node_agent import AgentOptions, NodeAgent, lock_file
+from punctual.daemon.paths import HOME_VARIABLE, agent_roots, refused_if_unwritable
 from punctual.daemon.run_folder import RunFolder, agent_run
 from punctual.executors.cluster.channel import Answer, ChannelLost, Request
 from punctual.request.words import visible
 
 
 class AgentProcess:
-    """Channel to the agent of a given name on this machine; starts the agent if it does not run."""
+    """Channel to the agent of a given name on this machine; starts the agent if it does not run, and replaces one that hangs."""
 
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
         self._run = agent_run(options.name)
         self._lock = threading.Lock()
+        #: Instant since which the agent that runs has not answered; None: it has.
+        self._silent_at: float | None = None
         home = os.environ.get(HOME_VARIABLE)
         self._home = {HOME_VARIABLE: home} if home else {}
 
@@ -45,11 +49,26 @@ class AgentProcess:
     def call(self, request: Request, limit_s: float) -> Answer:
         """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
         try:
-            return ask(self._run.socket, request, limit_s)
+            answer = ask(self._run.socket, request, limit_s)
         except ControlFailed as error:
-            if self.pid() is None:
+            # The second: it has left so many without an answer that there is no room for more.
+            if isinstance(error, ControlSilent) or isinstance(error.__cause__, BlockingIOError):
+                self._note_silence()
+            elif self.pid() is None:
                 self.start()
             raise ChannelLost(str(error)) from error
+        self._silent_at = None
+        return answer
+
+    def _note_silence(self) -> None:
+        """Kill an agent that hangs: the next request has another one take over its jobs."""
+        now = time.monotonic()
+        self._silent_at = now if self._silent_at is None else self._silent_at
+        # Long enough for a busy machine, and long before the node counts as lost.
+        if now > self._silent_at + self._options.lost_after_s / 3:
+            self._silent_at = None
+            with suppress(OSError, ValueError):  # it has just ended
+                os.kill(int(lock_file(self._run).read_text(encoding="ascii")), signal.SIGKILL)
 
     def start(self) -> None:
         """Start the process if it does not run; returns once it answers, has ended, or the time limit has passed."""
@@ -69,32 +88,22 @@ class AgentProcess:
 
 
 def drain_here(in_s: float | None) -> dict[str, Any]:
-    """Tell the agents of this machine, of which each service has one, that it goes away in `in_s` seconds; None: it stays.
+    """Have the agents of this machine, of which each service has one, tell that it goes away in `in_s` seconds; None: it stays.
 
-    Raises `InvalidSpec`: there is none, or one does not answer.
+    Raises `InvalidSpec`: there is none, or it cannot be written down for them.
     """
-    answers, failures = [], []
-    for folder in sorted(agent_roots()[0].iterdir()):
-        if listener_pid(folder / "control.sock") is not None:
-            try:
-                answers.append(ask(agent_run(folder.name).socket, {"verb": "drain", "in_s": in_s}))
-            except ControlFailed as error:  # the others are to hear of it all the same
-                failures.append(str(error))
-    if failures:
-        raise InvalidSpec(
-            "each service's agent on this machine must answer",
-            failures[0],
-            "this machine",
-            "Give the command again: the jobs of that service do not leave otherwise.",
-        )
-    if not answers:
+    live, _ = agent_roots()
+    names = [folder.name for folder in sorted(live.iterdir()) if listener_pid(folder / "control.sock") is not None]
+    if not names:
         raise InvalidSpec(
             "this machine must be a node of a cluster on which you have a service",
             "no agent of yours",
             "this machine",
             "Give the command as the user of the service, on the node; or name the node where the service is.",
         )
-    return answers[0]
+    with refused_if_unwritable(live):
+        MachineNotice().record(None if in_s is None else time.monotonic() + in_s)
+    return {"node": agent_run(names[0]).facts().get("node", names[0])}
 
 
 def _log_of(run: RunFolder) -> Path:

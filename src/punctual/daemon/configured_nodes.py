@@ -32,18 +32,17 @@ class ConfiguredNodes:
         return {node: _limit(group) for node, group in self._group_of.items()}
 
     def _find(self, node: str, facts: NodeFacts) -> None:
-        name = facts.names[0]
-        named = next((group for group in self._groups if set(group.nodes) & set(facts.names)), None)
+        named = next((group for group in self._groups if not set(group.nodes).isdisjoint(facts.machine)), None)
         fitting = [
             group for group in self._groups if not group.nodes and self._n_left(group) and _is_like(facts, group)
         ]
         group = named or max(fitting, key=lambda group: (group.gpus, group.cores or 0.0), default=None)
         if group is None:
-            self._tell(f"node '{name}' is not used: the cluster file does not describe it ({_in_words(facts)})")
+            self._tell(f"node '{facts.host}' is not used: the cluster file does not describe it ({_in_words(facts)})")
             return
         self._group_of[node] = group
         if not _is_like(facts, group):
-            self._tell(f"node '{name}' is not as the cluster file describes it: it has {_in_words(facts)}")
+            self._tell(f"node '{facts.host}' is not as the cluster file describes it: it has {_in_words(facts)}")
 
     def _n_left(self, group: NodeGroup) -> int:
         return group.n_nodes - sum(other is group for other in self._group_of.values())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from punctual.channel import GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
@@ -29,6 +30,7 @@ from punctual.daemon.adoption import FENCED, actuator_of, adopted, claimed, reco
 from punctual.daemon.capacity import capacity_here, device_kind
 from punctual.daemon.contained import Contained
 from punctual.daemon.log_snapshot import LogPlace, read_on
+from punctual.daemon.machine_notice import MachineNotice
 from punctual.daemon.run_folder import RunFolder, agent_run, new_job
 from punctual.distribution import __version__
 from punctual.executors.cluster.channel import (
@@ -83,7 +85,7 @@ class NodeAgent:
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
         self._address = os.environ.get(NODE_ADDRESS_VARIABLE) or options.address
-        self._run = agent_run(options.name)
+        self._run, self._notice = agent_run(options.name), MachineNotice()
         self._folder_lock = _locked(self._run)
         self._device, self._version = device_kind(), __version__
         self._incarnation = secrets.token_hex(8)
@@ -109,8 +111,6 @@ class NodeAgent:
         self._is_over = self._is_leaving = False
         #: Whether a host polls that has greeted this agent: a command that was for the agent before may be old.
         self._is_polled = False
-        #: Instant at which the node is taken away, as a process on it says; None: it stays.
-        self._ends_at: float | None = None
         self._clearing: threading.Thread | None = None
         self._ends = threading.Event()
         self._executor = self._adopting()
@@ -131,10 +131,6 @@ class NodeAgent:
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request; see `punctual.executors.cluster.channel`."""
-        if request["verb"] == "drain":
-            in_s = request["in_s"]
-            self._ends_at = None if in_s is None else time.monotonic() + in_s
-            return {"node": self._options.node}
         received = time.monotonic()
         answers: dict[str, Callable[[Request], Answer]] = {
             "greet": self._greet,
@@ -148,7 +144,7 @@ class NodeAgent:
             if generation < self._generation:
                 return {"superseded": self._generation}
             if generation > self._generation:
-                self._run.record_facts(generation=generation)
+                self._run.record_facts(generation=generation, node=self._options.node)
                 self._generation = generation
                 # This host makes its commands anew, and hears of no end that another one has heard of.
                 with self._changed:
@@ -337,7 +333,7 @@ class NodeAgent:
             "capacity": _plain(capacity_here()),
             "device": self._device,
             "holds": _plain(total(self._executor.held().values())),
-            "ends_at": self._ends_at,
+            "ends_at": self._notice.ends_at(),
         }
 
     def _output(self) -> tuple[list[tuple[JobId, LogPlace, str]], set[JobId]]:
@@ -493,9 +489,14 @@ def _plain(amount: Resources) -> Mapping[str, float]:
     return {"cores": amount.cores, "gpus": amount.gpus, "memory_bytes": amount.memory_bytes}
 
 
+def lock_file(run: RunFolder) -> Path:
+    """Return the file that the process which is this agent has locked, and which has its process id."""
+    return run.runtime_dir / "lock"
+
+
 def _locked(run: RunFolder) -> int:
     """Make the agent's folder and lock it for this process; raises `InvalidSpec` if another process has it."""
-    file = os.open(run.runtime_dir / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    file = os.open(lock_file(run), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -506,4 +507,7 @@ def _locked(run: RunFolder) -> int:
             f"'{run.name}'",
             "End that process, or give this one another name.",
         ) from None
+    with suppress(OSError):  # the disk is full: then nobody replaces this process if it hangs
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
     return file

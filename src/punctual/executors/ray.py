@@ -9,6 +9,7 @@ import logging
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
@@ -25,7 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge_end import ConnectionEnded
-from punctual.executors.cluster.channel import AgentChannel, Answer, Bundle, ChannelLost, NodeChannel, Request
+from punctual.executors.cluster.channel import AgentChannel, Answer, Bundle, ChannelLost, Request
 from punctual.executors.cluster.link_loop import in_thread
 from punctual.executors.cluster.node_limits import NodeFacts
 from punctual.executors.ray_access import check_asks_for_token
@@ -43,12 +44,12 @@ StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
 
 
 class NodeLeases:
-    """Placement groups of one CPU or GPU each on one node, as many as its jobs hold; they end with their process.
+    """Placement groups of one CPU or GPU each on one node, as many as its jobs hold; they end with their actor.
 
-    They also end where nobody has asked for `unasked_s` seconds: then no host comes back, and the jobs have ended.
+    It ends itself when nobody has asked for `unasked_s` seconds: the host was killed, say, and does not come back.
     """
 
-    def __init__(self, ray_node: str, unasked_s: float = 600.0) -> None:
+    def __init__(self, ray_node: str, unasked_s: float) -> None:
         self._ray_node, self._unasked_s = ray_node, unasked_s
         self._groups: dict[str, list[Any]] = {"CPU": [], "GPU": []}
         self._holds: Mapping[str, float] = {}
@@ -73,16 +74,17 @@ class NodeLeases:
         told_ms: int | None = None
         while not ends.wait(0.5):
             try:
+                if time.monotonic() > self._asked_at + self._unasked_s:
+                    ray.kill(ray.get_runtime_context().current_actor)
                 drained_ms = state.get_draining_nodes().get(self._ray_node)
                 if drained_ms != told_ms:
                     told_ms, now = drained_ms, time.monotonic()
                     self.ends_at = None if drained_ms is None else now + max(0.0, drained_ms / 1000 - time.time())
                 free = available_resources_per_node().get(self._ray_node, {})
-                holds = self._holds if time.monotonic() < self._asked_at + self._unasked_s else {}
                 for kind, groups in self._groups.items():
                     others = max(0.0, total[kind] - free.get(kind, 0.0) - len(groups))
                     self._left[kind] = max(0.0, total[kind] - others)
-                    self._bring_to(kind, ceil(holds.get({"CPU": "cores", "GPU": "gpus"}[kind], 0.0) - 1e-6), free)
+                    self._bring_to(kind, ceil(self._holds.get({"CPU": "cores", "GPU": "gpus"}[kind], 0.0) - 1e-6), free)
             except Exception:  # noqa: BLE001 -- Ray may be away for a while
                 _LOG.exception("what node '%s' has left is not known", self._ray_node)
 
@@ -102,8 +104,8 @@ class NodeLeases:
 class AgentRelay:
     """Relay to the agent of a node, as an actor on that node; `start` makes the channel to the agent there."""
 
-    def __init__(self, start: Callable[[], AgentChannel], ray_node: str) -> None:
-        self._channel, self._leases = start(), NodeLeases(ray_node)
+    def __init__(self, start: Callable[[], AgentChannel], ray_node: str, unasked_s: float = 600.0) -> None:
+        self._channel, self._leases = start(), NodeLeases(ray_node, unasked_s)
 
     def answer(self, request: Request, limit_s: float) -> Answer:
         """Return the agent's answer, or ``{"lost": why}`` if none came."""
@@ -114,12 +116,12 @@ class AgentRelay:
         if "holds" in answer:
             answer |= self._leases.offered(answer["capacity"], answer["holds"])
             ends_at = self._leases.ends_at
-            answer["ends_at"] = answer["ends_at"] if ends_at is None else ends_at
+            answer["ends_at"] = min((at for at in (answer["ends_at"], ends_at) if at is not None), default=None)
         return answer
 
 
 class RayChannel:
-    """Channel to the agent of one node, through calls of its relay: each has a thread."""
+    """Channel to the agent of one node, through its relay; usable by several threads."""
 
     def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
         self._start, self._name, self._ray_node = start, name, ray_node
@@ -127,11 +129,8 @@ class RayChannel:
         self._relay: Any = None
         self._again_at = 0.0
 
-    async def __call__(self, request: Request, limit_s: float) -> Answer:
+    def call(self, request: Request, limit_s: float) -> Answer:
         """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
-        return await in_thread(self._call, request, limit_s)
-
-    def _call(self, request: Request, limit_s: float) -> Answer:
         try:
             # Seconds that Ray may take beyond the agent's own time.
             answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + 1.0)
@@ -145,11 +144,6 @@ class RayChannel:
             self._relay = None
             self.remove()
         return answer
-
-    def move_to(self, ray_node: str) -> None:
-        """Use another node id of Ray's for the machine, whose Ray was started again."""
-        if ray_node != self._ray_node:
-            self._ray_node, self._relay, self._again_at = ray_node, None, 0.0
 
     def remove(self) -> None:
         """End the relay; the agent ends by itself when it has no job."""
@@ -192,11 +186,9 @@ class RayMembers:
 
     def __init__(self, address: str, name: str, start_of: StartOf, *, needs_token: bool = True) -> None:
         self._name, self._start_of = name, start_of
-        #: Nodes that are there, by their ids in Ray, and the channels of all nodes that were used.
+        #: Nodes that are there, by their ids in Ray, and the channels to those that were used.
         self._alive: Mapping[str, NodeFacts] = {}
-        self._channels: dict[NodeId, RayChannel] = {}
-        #: Ids of nodes that are gone whatever Ray says.
-        self._gone: set[str] = set()
+        self._channels: dict[str, RayChannel] = {}
         try:
             ray.init(
                 address=address or "auto",
@@ -232,25 +224,18 @@ class RayMembers:
         self._check_head(nodes)
         told = {node["NodeID"]: node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
         facts = {ray_node: _facts(node) for ray_node, node in told.items()}
-        new = facts.keys() - self._alive.keys() - self._gone
-        for ray_node, node in told.items():
-            # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters: also
-            # to a process that finds both.
-            has_successor = any(facts[other].names == facts[ray_node].names for other in new - {ray_node})
-            if has_successor and not _listens(node):
-                self._gone.add(ray_node)
-        self._alive = {ray_node: known for ray_node, known in facts.items() if ray_node not in self._gone}
+        # Of one that was killed Ray says for a while that it is there. That matters if another was started in its place.
+        n_nodes = Counter(known.machine for known in facts.values())
+        self._alive = {id: known for id, known in facts.items() if n_nodes[known.machine] == 1 or _listens(told[id])}
         return self._alive
 
-    def channel(self, id: str, name: NodeId) -> NodeChannel:
-        """Return the channel to the agent of a node; raises `ChannelLost` if the node is not there."""
+    async def ask(self, id: str, name: NodeId, request: Request, limit_s: float) -> Answer:
+        """Return the answer of the agent of a node; raises `ChannelLost` if the node is not there, or none comes."""
         if (facts := self._alive.get(id)) is None:
             raise ChannelLost(f"node '{name}' is not there")
-        if name not in self._channels:
-            _, address = facts.names
-            self._channels[name] = RayChannel(self._start_of(name, address), f"{self._name}-{name}", id)
-        self._channels[name].move_to(id)
-        return self._channels[name]
+        if id not in self._channels:
+            self._channels[id] = RayChannel(self._start_of(name, facts.address), f"{self._name}-{name}", id)
+        return await in_thread(self._channels[id].call, request, limit_s)
 
     def _check_head(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         """Raise `InvalidSpec` if a new head requires no token although it must."""
@@ -285,12 +270,13 @@ def _facts(told: Mapping[str, Any]) -> NodeFacts:
     """Convert Ray's description of a node."""
     resources, labels = told["Resources"], told.get("Labels", {})
     return NodeFacts(
-        names=(told["NodeManagerHostname"], told["NodeManagerAddress"]),
+        id=told["NodeID"],
+        host=told["NodeManagerHostname"],
+        address=told["NodeManagerAddress"],
         cores=float(resources.get("CPU", 0.0)),
         gpus=float(resources.get("GPU", 0.0)),
         device=labels.get("ray.io/accelerator-type", ""),
         labels=labels,
-        id=told["NodeID"],
     )
 
 

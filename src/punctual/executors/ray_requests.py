@@ -9,23 +9,27 @@ answer, about once a second
     ``{"nodes": {id: labels}, "vanished": [id, ...], "impossible": n}``: nodes that are there; others with which Ray has lost
     touch, on which processes may run on; and the number of wanted nodes if there can never be so many at once. Or
     ``{"away": why}`` where the cluster does not tell.
+
+It is replaced when it has ended or hangs (`punctual.executors.cluster.line_process`).
 """
 
 import json
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from punctual.executors.cluster.bridge_end import own_output
+from punctual.executors.cluster.line_process import LineProcess, Words
+from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.machines import MachinesUnknown
 
 #: Resources and labels of a wanted node.
 WantedNode = tuple[Mapping[str, float], Mapping[str, str]]
 _MODULE = "punctual.executors.ray_requests"
 _STARTS = "the process that asks Ray for machines is just starting"
+_ENDED = "the process that asks Ray for machines has ended, and is started again"
 _NO_AUTOSCALER = (
     "the Ray cluster has no autoscaler that starts nodes by their labels: start its head with an autoscaling configuration, "
     "and RAY_enable_autoscaler_v2=1"
@@ -33,20 +37,23 @@ _NO_AUTOSCALER = (
 
 
 class RayRequests:
-    """The process, started again when it has ended; usable from one thread.
+    """The process, started for the first query; usable from one thread.
 
-    `address`: address of the cluster, as for `ray.init`.
+    * `address`: address of the cluster, as for `ray.init`.
+    * `silent_s_max`: seconds without an answer after which the process hangs; Ray ends it where its head is away for a minute.
 
     `n_impossible`: number of nodes that were wanted and can never be there at once, at the last `nodes`; 0: all can.
     `vanished`: nodes with which Ray had lost touch then.
     """
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, silent_s_max: float = 90.0) -> None:
+        self._address, self._silent_s_max = address, silent_s_max
         #: Last request; None: there was none, and what the cluster was asked for before holds.
         self._request: dict[str, Any] | None = None
-        self._process: subprocess.Popen[str] | None = None
-        self._answer: Mapping[str, Any] = {"away": _STARTS}
+        #: The process, in a loop of its own; None: it was not needed yet.
+        self._process: LineProcess | None = None
+        self._loop: LinkLoop | None = None
+        self._answer: Words = {}
         self._has_answered = threading.Event()
         self.n_impossible = 0
         self.vanished: frozenset[str] = frozenset()
@@ -54,12 +61,12 @@ class RayRequests:
     def ask(self, want: Sequence[WantedNode] | None, drain: Mapping[str, bool]) -> None:
         """Ask for these nodes in all, None: for those asked for before; and for the end of others."""
         self._request = {"want": want, "drain": drain}
-        self._send()
+        if self._loop is not None and self._process is not None:
+            self._loop.call(self._process.say, self._request)
 
     def nodes(self) -> Mapping[str, Mapping[str, str]]:
         """Return the labels of all present nodes by id; raises `MachinesUnknown` if the cluster does not tell."""
-        if not self._is_running():
-            self._start()
+        self._await_answer()
         answer = self._answer
         if "away" in answer:
             raise MachinesUnknown(f"{answer['away']}. Machines that are there go on")
@@ -69,61 +76,44 @@ class RayRequests:
 
     def close(self) -> bool:
         """Have the last request carried out, and end the process; return whether Ray has got it."""
-        if self._request is not None and not self._is_running():
-            self._start()
-        return self._end()
-
-    def _is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def _end(self) -> bool:
-        process, self._process = self._process, None
-        if process is None:
+        if self._request is None and self._process is None:
             return True
-        with suppress(OSError):
-            self._input.close()
-        try:
-            return process.wait(10.0) == 0
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            return False
+        process, loop = self._await_answer()
+        has_ended_well = loop.begin(process.end()).result()
+        loop.close(1.0)
+        self._process = self._loop = None
+        return has_ended_well
 
-    def _start(self) -> None:
-        self._end()
-        self._answer = {"away": _STARTS}
-        self._has_answered.clear()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _MODULE, head_address(self._address)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert self._process.stdin is not None
-        self._input = self._process.stdin
-        threading.Thread(target=self._listen, args=[self._process], name="punctual-ray-requests", daemon=True).start()
-        self._send()
+    def _await_answer(self) -> tuple[LineProcess, LinkLoop]:
+        """Wait for the first answer of the present process, which is started if there was none."""
+        if self._process is None or self._loop is None:
+            command = [sys.executable, "-P", "-m", _MODULE, head_address(self._address)]
+            self._answer = {"away": _STARTS}
+            self._has_answered.clear()
+            self._loop = LinkLoop()
+            self._process = LineProcess(
+                command,
+                "asks Ray for machines",
+                self._take,
+                first=self._first,
+                on_end=self._note_end,
+                silent_s_max=self._silent_s_max,
+            )
+            self._loop.begin(self._process.run())
         # Seconds until Ray is loaded and has answered, on a busy machine.
         self._has_answered.wait(30.0)
+        return self._process, self._loop
 
-    def _send(self) -> None:
-        if self._process is None or self._request is None:
-            return  # it gets the request when it starts
-        with suppress(OSError):  # it has ended, and gets the request when it is started again
-            self._input.write(json.dumps(self._request) + "\n")
-            self._input.flush()
+    def _first(self) -> Iterable[Words]:
+        return [] if self._request is None else [self._request]
 
-    def _listen(self, process: "subprocess.Popen[str]") -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                if process is self._process:
-                    self._answer = json.loads(line)
-                    self._has_answered.set()
-        if process is self._process:
-            self._answer = {"away": "the process that asks Ray for machines has ended, and is started again"}
-            self._has_answered.set()
+    def _take(self, answer: Words) -> None:
+        self._answer = answer
+        self._has_answered.set()
+
+    def _note_end(self) -> None:
+        self._answer = {"away": _ENDED}
+        self._has_answered.clear()
 
 
 def head_address(address: str) -> str:

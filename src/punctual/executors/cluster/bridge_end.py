@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.bridge import LINE_BYTES_MAX
-from punctual.executors.cluster.channel import Bundle, NodeChannel
+from punctual.executors.cluster.channel import Answer, Bundle, Request
+from punctual.executors.cluster.line_process import LINE_BYTES_MAX
 from punctual.executors.cluster.link_loop import in_thread
 from punctual.executors.cluster.node_limits import NodeFacts
 
@@ -22,14 +22,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class BridgedCluster(Protocol):
-    """A connected cluster; each call but `channel` may block."""
+    """A connected cluster; each call but `ask` may block."""
 
     def nodes(self) -> Mapping[str, NodeFacts]:
         """Return the nodes that are there, by their ids."""
         ...
 
-    def channel(self, id: str, name: NodeId) -> NodeChannel:
-        """Return the channel to the agent of a node of the last `nodes`; raises `ChannelLost` if it was not among them."""
+    async def ask(self, id: str, name: NodeId, request: Request, limit_s: float) -> Answer:
+        """Return the answer of the agent of a node with this id and name; raises `ChannelLost` if none comes in about the time."""
         ...
 
     def request(self, bundles: Sequence[Bundle]) -> None: ...
@@ -53,11 +53,13 @@ class BridgeEnd:
 
     * `open_cluster`: connects to the cluster. Raises `InvalidSpec`.
     * `away`: message for the user when the cluster does not report its nodes.
+    * `away_s_max`: seconds without an answer about the nodes after which another process is to try; Ray itself ends one that
+      cannot reach its head for a minute.
     """
 
-    def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str) -> None:
+    def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str, away_s_max: float = 90.0) -> None:
         self._output = own_output()
-        self._open_cluster, self._away = open_cluster, away
+        self._open_cluster, self._away, self._away_s_max = open_cluster, away, away_s_max
         #: Bundles to request from the cluster, and those that were; None: none.
         self._wanted: list[Bundle] | None = None
         self._requested: list[Bundle] | None = None
@@ -115,30 +117,41 @@ class BridgeEnd:
             _LOG.exception("the cluster cannot be asked for more nodes; it is asked again")
 
     async def _look(self, cluster: BridgedCluster, end: Callable[[], None]) -> None:
-        """Report the present nodes again and again; calls `end` once the cluster cannot be reached any more."""
-        while True:
+        """Report the present nodes where they have changed; calls `end` once the cluster cannot be reached any more."""
+        told: Mapping[str, Any] = {}
+        now = asyncio.get_running_loop().time
+        known_at = now()
+        while now() < known_at + self._away_s_max:
             looked = asyncio.ensure_future(in_thread(cluster.nodes))
-            # Seconds of a query until it is reported as long.
-            done, _ = await asyncio.wait([looked], timeout=10.0)
-            if not done:
-                self._say({"away": self._away})
+            while not (await asyncio.wait([looked], timeout=1.0))[0] and now() < known_at + self._away_s_max:
+                # Seconds without an answer until the cluster counts as away.
+                told = self._tell(told, {"away": self._away} if now() > known_at + 10.0 else {})
+            if not looked.done():
+                break
             try:
-                self._say({"nodes": {id: asdict(facts) for id, facts in (await looked).items()}})
+                nodes = {id: asdict(facts) for id, facts in looked.result().items()}
+                told, known_at = self._tell(told, {"nodes": nodes}), now()
             except ConnectionEnded:
-                self._say({"away": self._away})
-                return end()
+                break
             except InvalidSpec as error:
-                self._say({"away": str(error)})
+                told, known_at = self._tell(told, {"away": str(error)}), now()
             except Exception as error:  # noqa: BLE001 -- whatever the cluster's library raises
-                self._say({"away": f"{self._away} ({type(error).__name__})"})
+                told = self._tell(told, {"away": f"{self._away} ({type(error).__name__})"})
             # Seconds between two queries for the nodes.
             await asyncio.sleep(1.0)
+        self._say({"away": self._away})
+        end()
+
+    def _tell(self, told: Mapping[str, Any], news: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell what is other news than last, else only that this process is there; return the last news."""
+        self._say({} if news == told else news)
+        return news or told
 
     async def _answer(self, cluster: BridgedCluster, asked: Mapping[str, Any]) -> None:
         told: dict[str, Any]
         try:
-            channel = cluster.channel(asked["node"], NodeId(asked["name"]))
-            told = {"answer": await channel(asked["request"], asked["limit_s"])}
+            answer = await cluster.ask(asked["node"], NodeId(asked["name"]), asked["request"], asked["limit_s"])
+            told = {"answer": answer}
         except Exception as error:  # noqa: BLE001 -- the host is to hear of it, whatever it is
             told = {"lost": str(error) or type(error).__name__}
         self._say({"id": asked["id"], **told})

@@ -26,8 +26,6 @@ poll
     and another `ends_at`, may come from what lies between here and the agent); `events` with higher numbers, that of the end of a
     job and later ones only with the last of its log; `reports`, the latest progress; `facts` by job; `output`: job, how far its
     log is here with that and, in base64, more of it.
-drain
-    Of a process on the node, not of a host, without a generation. `in_s`: seconds until the node is taken away; null: it stays.
 end
     Ends all jobs. Answer: `is_empty`; `last`, the number of the last event that is not known to be received.
 """

@@ -292,13 +292,9 @@ class ClusterExecutor:
 
     def want(self, bundles: Sequence[Bundle]) -> None:
         """Request room for all of these from the cluster, unless they were requested last. Empty: withdraw the request."""
-        if bundles == self._requested:
-            return
-        try:
-            self._members.request(bundles)
+        if bundles != self._requested:
             self._requested = list(bundles)
-        except Exception:  # noqa: BLE001 -- whatever it is, it may work the next time
-            _LOG.exception("the cluster cannot be asked for more nodes")
+            self._members.request(bundles)
 
     def release(self) -> None:
         """Leave running jobs to the next host; no further events are sent."""

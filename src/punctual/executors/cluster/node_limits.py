@@ -1,6 +1,6 @@
 """Limits of a cluster's nodes: which are used, how much of each, and its device kind."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -10,14 +10,20 @@ from punctual.core.ids import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """A node as the cluster describes it: its host name and address, its resources and labels, and its id there."""
+    """A node as the cluster describes it: its id there, its host name and address, its resources and labels."""
 
-    names: Sequence[str]
+    id: str
+    host: str
+    address: str
     cores: float
     gpus: float
     device: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    id: str = ""
+
+    @property
+    def machine(self) -> tuple[str, str]:
+        """Host name and address: the same ones for each node on one machine, also after a restart of the cluster."""
+        return self.host, self.address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ class NodeNames:
     def __init__(self, limits: Limits = unlimited, file: Path | None = None) -> None:
         self._limits, self._file = limits, file
         #: Names of machines by host name and address, and of the present nodes by their ids.
-        self._machines: dict[tuple[str, ...], NodeId] = {}
+        self._machines: dict[tuple[str, str], NodeId] = {}
         self._nodes: dict[str, NodeId] = {}
         #: Nodes that are machines of pools, with their limits, by id; None: the node is none.
         self._pooled: dict[str, tuple[NodeId, NodeOverride] | None] = {}
@@ -51,7 +51,7 @@ class NodeNames:
         others = {id: facts for id, facts in nodes.items() if id not in pooled and id not in unknown}
         limits = {**self._limits(others), **{id: limit for id, (_, limit) in pooled.items()}}
         self._nodes = {id: node for id, node in self._nodes.items() if id in limits}
-        for _, id in sorted((tuple(nodes[id].names), id) for id in limits.keys() - self._nodes.keys()):
+        for _, id in sorted((nodes[id].machine, id) for id in limits.keys() - self._nodes.keys()):
             node = pooled[id][0] if id in pooled else self._new_name(nodes[id])
             # Otherwise another node has the label of this machine, as long as it is there.
             if node not in self._nodes.values():
@@ -70,12 +70,11 @@ class NodeNames:
 
     def _new_name(self, facts: NodeFacts) -> NodeId:
         """Choose the name of a node that has just come, which stays that of its machine."""
-        machine = tuple(facts.names)
-        if machine not in self._machines:
-            host, address = machine
-            self._machines[machine] = NodeId(host if host not in self._machines.values() else f"{host}-{address}")
+        if facts.machine not in self._machines:
+            is_new = facts.host not in self._machines.values()
+            self._machines[facts.machine] = NodeId(facts.host if is_new else f"{facts.host}-{facts.address}")
             self._keep()
-        node = self._machines[machine]
+        node = self._machines[facts.machine]
         return NodeId(f"{node}-{facts.id[-8:]}") if node in self._nodes.values() else node
 
     def _keep(self) -> None:
