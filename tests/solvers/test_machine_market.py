@@ -98,8 +98,8 @@ def test_on_demand_alone_costs_no_more_than_the_fewest_machines_that_are_in_time
     at, left, held, usd = 0.0, work, 0, 0.0
     while left > 0:
         stays = (Supply(STAYS, held, 16, start_s),)
-        price = Outlook(speeds, stays, at).price_of_progress(left, by_s - at)
-        (n,) = choose(Need(left, by_s - at, speeds, look_s=tick_s), stays, price).n_machines
+        need = Need(left, by_s - at, speeds, look_s=tick_s)
+        (n,) = choose(need, stays, Outlook(speeds, stays, at).price_of_progress(need)).n_machines
         done = speeds[min(n, held)] * start_s + speeds[n] * (tick_s - start_s)
         part = min(1.0, left / done) if done > 0 else 1.0
         at, left, held, usd = at + part * tick_s, left - done, n, usd + n * STAYS * part * tick_s
@@ -114,7 +114,8 @@ def test_counts_of_late_say_more_than_those_of_long_ago() -> None:
         for of in (plentiful_then, plentiful_now)
     )
     needed = (40 * HOUR_S, 24 * HOUR_S)
-    assert lately_without.price_of_progress(*needed) > lately_with.price_of_progress(*needed)
+    need = Need(*needed, SPEEDS)
+    assert lately_without.price_of_progress(need) > lately_with.price_of_progress(need)
     assert lately_without.expected_usd(*needed) > lately_with.expected_usd(*needed)
 
 
@@ -122,7 +123,7 @@ def test_the_price_of_progress_rises_with_the_work() -> None:
     of = seen((-96, 2), (-60, 0), (-48, 3), at=0.0)
     prices = [
         Outlook(SPEEDS, (Supply(SPOT, 0, 3, 0.0, of), Supply(STAYS, 0, 3)), 0.0).price_of_progress(
-            work * HOUR_S, 24 * HOUR_S
+            Need(work * HOUR_S, 24 * HOUR_S, SPEEDS)
         )
         for work in (5, 20, 40, 60)
     ]

@@ -354,7 +354,7 @@ class _LeastCostRound:
                 # A deadline that recedes needs no safety net: the price of progress alone says what is worth its money.
                 recedes = want.bought_s != inf and want.has_spot and not want.restarts
                 need = replace(want, work=work, left_s=left_s, start_at_s=inf if recedes else None)
-            want.price = outlook.price_of_progress(need.work, need.left_s)
+            want.price = outlook.price_of_progress(need)
             choice = choose(need, supplies, want.price, self._policy.reserve_factor)
             want.n_machines, want.mode = choice.n_machines, choice.mode
         if want.budget_usd < inf:
