@@ -424,14 +424,22 @@ class Outlook:
         """Return a weight for each scenario: by what was seen long ago, measured by the time to come, little is foretold."""
         return np.asarray(np.exp((begins - self._at) / left_s))
 
-    def _scenarios(self, sums: FloatArray, rates: FloatArray, over_s: ArrayLike, begins: FloatArray) -> FloatArray:
-        """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again."""
+    def _scenarios(
+        self, sums: FloatArray, rates: FloatArray, over_s: ArrayLike, begins: FloatArray, *, is_played: bool = False
+    ) -> FloatArray:
+        """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again.
+
+        In a play it counts what comes first: then it goes backwards from the present, which joins what belongs together.
+        """
         over_s = np.asarray(over_s)
         span_s = np.minimum(over_s, self.over_s)
         ends = begins + span_s
         turned = np.clip(ends - self._at, 0.0, None)
         total = self._until(sums, rates, np.minimum(ends, self._at)) - self._until(sums, rates, begins)
-        total += self._until(sums, rates, self._since_at + turned) * (turned > 0)[..., None]
+        if is_played:
+            total += sums[-1] - self._until(sums, rates, self._at - turned)
+        else:
+            total += self._until(sums, rates, self._since_at + turned) * (turned > 0)[..., None]
         return np.asarray(total * (over_s / span_s)[..., None])
 
     def price_of_progress(self, need: Need) -> float:
@@ -469,9 +477,13 @@ class Outlook:
         every = np.linspace(0, self.over_s // self._stride_s - 1, _N_PLAYED).round()
         begins = self._since_at + self._stride_s * np.unique(every)
         ends_s = np.linspace(0.0, need.left_s, _N_STEPS + 1)[1:]
-        some = slice(2, None, 2)
+        some = [*range(1, _N_PRICES, 2), _N_PRICES]
         done, spent = (
-            np.diff(self._scenarios(sums[:, some], rates[:, some], ends_s, begins[:, None]), axis=1, prepend=0.0)
+            np.diff(
+                self._scenarios(sums[:, some], rates[:, some], ends_s, begins[:, None], is_played=True),
+                axis=1,
+                prepend=0.0,
+            )
             for sums, rates in ((self._done, self._rates), (self._spent, self._costs))
         )
         # The case that all is different has machines that stay, and no others.
@@ -496,9 +508,11 @@ class Outlook:
             rest = np.minimum(1.0, left / np.maximum(did, 1e-9))
             left, usd = left - rest * did, usd + rest * cost
         usd += left / best_sps * need.n_best * self._certain_usd_s
-        mean_usd = np.pad(weights @ usd, 1, mode="edge")
         # Neighbours are averaged: near its least value the cost hardly depends on the price.
-        return float(self.prices[some][np.argmin(mean_usd[:-2] + 2 * mean_usd[1:-1] + mean_usd[2:])])
+        usd = np.pad((weights @ usd)[:-1], 1, mode="edge")
+        usd = usd[:-2] + 2 * usd[1:-1] + usd[2:]
+        # Where it does not depend on it at all, waiting for better is free.
+        return float(self.prices[some][np.argmax(usd <= np.min(usd) * (1 + 1e-9))])
 
     def expected_usd(self, work: float, left_s: float) -> float:
         """Return the weighted mean over the scenarios of the least cost of the work, start-ups included; infinite if it cannot be done."""
