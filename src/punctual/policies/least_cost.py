@@ -50,8 +50,9 @@ class LeastCost(PolicyBase):
 
     Notes
     -----
-    *Formula.* A job has argmax_n λ·s(n) − cost(n) machines, with its price of progress λ, the mean over what was seen of
-    spot pools. Once its slack is down to what losses will cost it has its most machines, on demand where spot is lacking.
+    *Formula.* A job has argmax_n λ·s(n) − cost(n) machines, with its price of progress λ, found in what was seen of spot pools:
+    halfway between the mean of prices that know what comes and the price that costs least if it stands still. Once its slack is
+    down to what losses will cost it has its most machines, on demand where spot is lacking.
 
     *Source.* The reserve and the elastic rule are ours; the price of progress as a value over time is that of [skynomad2027].
 

@@ -473,43 +473,32 @@ class Outlook:
         return np.asarray(self.prices[np.minimum((done < work).sum(axis=1), _N_PRICES - 1)])
 
     def _standing(self, need: Need, unseen: float) -> float:
-        """Return the price that costs least on average if it stands still; where slack is down to its reserve, all machines work."""
+        """Return the price that costs least on average if it stands still, whatever comes, among every second one."""
         every = np.linspace(0, self.over_s // self._stride_s - 1, _N_PLAYED).round()
         begins = self._since_at + self._stride_s * np.unique(every)
         ends_s = np.linspace(0.0, need.left_s, _N_STEPS + 1)[1:]
         some = [*range(1, _N_PRICES, 2), _N_PRICES]
-        done, spent = (
-            np.diff(
-                self._scenarios(sums[:, some], rates[:, some], ends_s, begins[:, None], is_played=True),
-                axis=1,
-                prepend=0.0,
-            )
-            for sums, rates in ((self._done, self._rates), (self._spent, self._costs))
-        )
         # The case that all is different has machines that stay, and no others.
-        alone = (answer[some] * need.left_s / _N_STEPS for answer in self._answer(np.zeros(len(self._spot), dtype=int)))
+        alone = self._answer(np.zeros(len(self._spot), dtype=int))
+        sums = (self._done, self._rates, alone[0]), (self._spent, self._costs, alone[1])
         done, spent = (
-            np.vstack([seen, np.broadcast_to(more, (1, *seen.shape[1:]))])
-            for seen, more in zip((done, spent), alone, strict=True)
+            np.vstack(
+                [
+                    self._scenarios(summed[:, some], rates[:, some], ends_s, begins[:, None], is_played=True),
+                    ends_s[None, :, None] * other[some],
+                ]
+            )
+            for summed, rates, other in sums
         )
         weights = self._weights(need.left_s, begins)
         weights = np.append((1 - unseen) * weights / weights.sum(), unseen)
-        best_sps = need.speeds[need.n_best]
+        sps = need.speeds[need.n_best]
         start_s = max(supply.startup_s for supply in self._supplies)
         spare_s = reserve_s(need, self._supplies) / need.work
-        # Work that can be left at the end of each step.
-        most = np.clip((need.left_s - ends_s - 2 * start_s) / (1 / best_sps + spare_s), 0.0, None)
-        left, usd = np.full(done[:, 0].shape, need.work), np.zeros(done[:, 0].shape)
-        for k in range(_N_STEPS):
-            did, cost, full, full_usd = done[:, k], spent[:, k], done[:, k, -1:], spent[:, k, -1:]
-            # The part of the step in which all machines work.
-            part = np.clip((left - did - most[k]) / np.maximum(full - did, 1e-9), 0.0, 1.0)
-            did, cost = did + part * (full - did), cost + part * (full_usd - cost)
-            rest = np.minimum(1.0, left / np.maximum(did, 1e-9))
-            left, usd = left - rest * did, usd + rest * cost
-        usd += left / best_sps * need.n_best * self._certain_usd_s
+        most = np.clip((need.left_s - ends_s - 2 * start_s) / (1 / sps + spare_s), 0.0, None)
+        left, usd = _played(need.work, done, spent, most)
         # Neighbours are averaged: near its least value the cost hardly depends on the price.
-        usd = np.pad((weights @ usd)[:-1], 1, mode="edge")
+        usd = np.pad((weights @ (usd + left / sps * need.n_best * self._certain_usd_s))[:-1], 1, mode="edge")
         usd = usd[:-2] + 2 * usd[1:-1] + usd[2:]
         # Where it does not depend on it at all, waiting for better is free.
         return float(self.prices[some][np.argmax(usd <= np.min(usd) * (1 + 1e-9))])
@@ -546,6 +535,27 @@ class Outlook:
             middle = (low + high) / 2
             low, high = (middle, high) if self.expected_usd(middle * work, left_s) <= usd else (low, middle)
         return low * work
+
+
+def _played(work: float, done: FloatArray, spent: FloatArray, most: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the work that is left and the cost of a play, by scenario and price; at the last price all machines work.
+
+    Parameters
+    ----------
+    done, spent
+        Work done and its cost up to the end of each step, by scenario, step and price.
+    most
+        Work that may be left at the end of each step: where it would be more, all machines work for a part of the step.
+    """
+    left, usd = np.full(done[:, 0].shape, work), np.zeros(done[:, 0].shape)
+    steps = (np.moveaxis(np.diff(sums, axis=1, prepend=0.0), 1, 0) for sums in (done, spent))
+    for did, cost, may in zip(*steps, most, strict=True):
+        full, full_usd = did[:, -1:], cost[:, -1:]
+        part = np.clip((left - did - may) / np.maximum(full - did, 1e-9), 0.0, 1.0)
+        did, cost = did + part * (full - did), cost + part * (full_usd - cost)  # noqa: PLW2901 -- those of this play
+        rest = np.minimum(1.0, left / np.maximum(did, 1e-9))
+        left, usd = left - rest * did, usd + rest * cost
+    return left, usd
 
 
 #: Weight of a future like none that was seen, as a share of Laplace's rule.
