@@ -239,10 +239,10 @@ class Watcher:
         spot = Supply(zone_.spot_usd_h / HOUR_S, n_spot, available, task.startup_s, seen)
         certain = Supply(zone_.certain_usd_h / HOUR_S, n_certain, self._n_most, task.startup_s)
         left_s = task.deadline_s - t * zone_.tick_s
+        need = Need(left, left_s, task.speeds, restarts=self.restarts, look_s=zone_.tick_s)
         if is_due:
             self._next_price_at = at + self._price_every_s
-            self._price = Outlook(task.speeds, (spot, certain), at).price_of_progress(left, left_s)
-        need = Need(left, left_s, task.speeds, restarts=self.restarts, look_s=zone_.tick_s)
+            self._price = Outlook(task.speeds, (spot, certain), at).price_of_progress(need)
         return choose(need, (spot, certain), self._price)
 
 

@@ -92,28 +92,30 @@ _FLAT = (
     Workload("H100, 8 → 1..8, 100 h by 110 h", "gcp-h100-2025", 8, 8, 100, 110, 360, (8,)),
 )
 EXPONENTS = (1.0, 0.926)
+#: Runs on record whose bounds, and whose costs of others, are not found again.
+Kept = Sequence[Run]
 
 
 # One elastic job.
 
 
-def elastic(quick: bool = False) -> list[Run]:
+def elastic(quick: bool = False, kept: Kept = ()) -> list[Run]:
     """Play one job in each window; a run is a zone."""
     step_h = 96.0 if quick else 24.0
     workloads = (_H100, _V100[0], _V100[2]) if quick else (*_V100, _H100, *_FLAT)
     exponents = EXPONENTS[:1] if quick else EXPONENTS
     return [
-        _played(workload, zone_, f"n^{exponent:g}", power(workload.most, exponent), step_h)
+        _played(workload, zone_, f"n^{exponent:g}", power(workload.most, exponent), step_h, kept)
         for workload in workloads
         for exponent in exponents
         for zone_ in workload.zones()
     ]
 
 
-def measured(quick: bool = False) -> list[Run]:
+def measured(quick: bool = False, kept: Kept = ()) -> list[Run]:
     """Play jobs with measured speeds."""
     return [
-        _played(workload, zone_, name, speeds, 96.0)
+        _played(workload, zone_, name, speeds, 96.0, kept)
         for workload in (_V100[1], _H100)
         for name, speeds in (() if quick else _measured_speeds(workload.most))
         for zone_ in workload.zones()
@@ -136,19 +138,34 @@ def _measured_speeds(most: int) -> Iterator[tuple[str, tuple[float, ...]]]:
         yield name, increasing([rate / rates[1] for rate in rates])
 
 
-def _played(workload: Workload, zone_: Zone, scaling: str, speeds: Sequence[float], step_h: float) -> Run:
+def _played(
+    workload: Workload, zone_: Zone, scaling: str, speeds: Sequence[float], step_h: float, kept: Kept = ()
+) -> Run:
     """Play all windows of a zone: the policy, the bounds, and Uniform Progress of each size; costs over that of the asked size."""
     task, full_usd = workload.task(speeds), workload.asked_usd(zone_)
-    ours, bounds, started, n_late, stays = list[float](), list[float](), list[float](), 0, list[float]()
+    windows = list(begins(zone_, task, step_h * HOUR_S))
+    ours = [play_elastic(zone_, task, i) for i in windows]
+    keys = {"workload": workload.name, "scaling": scaling, "zone": zone_.name, "n_windows": len(windows)}
+    others = _on_record(kept, keys, task.deadline_s / HOUR_S) or _others(workload, zone_, task, windows)
+    return {
+        **others, **keys, "n_late": sum(played.end_s > task.deadline_s for played in ours),
+        "ours": _mean([played.usd / full_usd for played in ours]),
+        "stays": _mean([played.certain_usd / full_usd for played in ours]),
+    }  # fmt: skip
+
+
+def _on_record(kept: Kept, keys: Run, deadline_h: float) -> Run | None:
+    """Return a run on record with these keys, whose bounds and whose costs of others do not change with the policy."""
+    alike = (run for run in kept if run.get("deadline_h", deadline_h) == deadline_h)
+    return next((run for run in alike if keys.items() <= run.items()), None)
+
+
+def _others(workload: Workload, zone_: Zone, task: Task, windows: Sequence[int]) -> Run:
+    """Return what does not depend on the policy."""
+    full_usd = workload.asked_usd(zone_)
     fixed: dict[int, list[float]] = {n: [] for n in workload.sizes}
     n_late_fixed = 0
-    for i in begins(zone_, task, step_h * HOUR_S):
-        played = play_elastic(zone_, task, i)
-        ours.append(played.usd / full_usd)
-        stays.append(played.certain_usd / full_usd)
-        n_late += played.end_s > task.deadline_s
-        bounds.append(least_usd(zone_, task, i) / full_usd)
-        started.append(least_started_usd(zone_, task, i) / full_usd)
+    for i in windows:
         for n in workload.sizes:
             if task.work / task.speeds[n] + 2 * task.startup_s > task.deadline_s:
                 fixed[n].append(inf)
@@ -157,9 +174,8 @@ def _played(workload: Workload, zone_: Zone, scaling: str, speeds: Sequence[floa
             fixed[n].append(rigid.usd / full_usd)
             n_late_fixed += rigid.end_s > task.deadline_s
     return {
-        "workload": workload.name, "scaling": scaling, "zone": zone_.name, "n_windows": len(ours), "n_late": n_late,
-        "n_late_fixed": n_late_fixed, "ours": _mean(ours), "stays": _mean(stays), "bound": _mean(bounds),
-        "started": _mean(started),
+        "n_late_fixed": n_late_fixed, "bound": _mean([least_usd(zone_, task, i) / full_usd for i in windows]),
+        "started": _mean([least_started_usd(zone_, task, i) / full_usd for i in windows]),
         "asked": _mean(fixed[workload.asked]), "fixed": {str(n): _mean(usd) for n, usd in fixed.items() if max(usd) < inf},
     }  # fmt: skip
 
@@ -387,7 +403,7 @@ def many_section(runs: list[Run]) -> Section:
 _CURVE_H = (64.0, 80.0, 100.0, 120.0, 150.0, 180.0)
 
 
-def curve(quick: bool = False) -> list[Run]:
+def curve(quick: bool = False, kept: Kept = ()) -> list[Run]:
     """Play the H100 job with other deadlines; a run is a zone and a deadline."""
     runs = list[Run]()
     for deadline_h in _CURVE_H[1::3] if quick else _CURVE_H:
@@ -398,7 +414,7 @@ def curve(quick: bool = False) -> list[Run]:
         n = next(n for n in range(1, len(speeds)) if task.work / speeds[n] + task.startup_s <= task.deadline_s)
         stays_usd_h = n * (task.work / speeds[n] + task.startup_s) / HOUR_S
         for zone_ in zones[:1] if quick else zones:
-            run = _played(workload, zone_, f"n^{EXPONENTS[1]:g}", speeds, 96.0 if quick else 48.0)
+            run = _played(workload, zone_, f"n^{EXPONENTS[1]:g}", speeds, 96.0 if quick else 48.0, kept)
             on_demand = stays_usd_h * zone_.certain_usd_h / workload.asked_usd(zone_)
             runs.append({**run, "deadline_h": deadline_h, "on_demand": on_demand})
     return runs
@@ -586,6 +602,9 @@ FAMILIES = (
     Family(live, live_section),
 )
 
+#: Parts that can keep what others cost.
+_OTHERS_KEPT = ("elastic", "measured", "curve")
+
 
 def _sections(results: Results) -> list[Section]:
     return sections_of(FAMILIES, results)
@@ -610,12 +629,17 @@ def main() -> int:
     made.add_argument(
         "--pace", type=float, default=600.0, help="seconds of the trace that pass in a second of the part `live`"
     )
+    made.add_argument(
+        "--ours", action="store_true", help="play the policy again; bounds and costs of others do not change with it"
+    )
     options = made.parse_args()
     runs = {} if options.quick else on_record(NAME).get("runs", {})
     runs = {family.name: runs.get(family.name, []) for family in FAMILIES}
     for family in FAMILIES:
         if not options.part or family.name in options.part:
-            more = (runs["live"], options.landings, options.pace) if family.name == "live" else ()
+            more: tuple[object, ...] = (runs["live"], options.landings, options.pace) if family.name == "live" else ()
+            if options.ours and family.name in _OTHERS_KEPT:
+                more = (runs[family.name],)
             measured_now = family.measure(options.quick, *more)
             runs[family.name] = [{**run, "revision": revision()} for run in measured_now]
     if runs["curve"] and not options.quick:

@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 from math import inf
+from time import process_time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, reserve_s
 
@@ -98,8 +101,8 @@ def test_on_demand_alone_costs_no_more_than_the_fewest_machines_that_are_in_time
     at, left, held, usd = 0.0, work, 0, 0.0
     while left > 0:
         stays = (Supply(STAYS, held, 16, start_s),)
-        price = Outlook(speeds, stays, at).price_of_progress(left, by_s - at)
-        (n,) = choose(Need(left, by_s - at, speeds, look_s=tick_s), stays, price).n_machines
+        need = Need(left, by_s - at, speeds, look_s=tick_s)
+        (n,) = choose(need, stays, Outlook(speeds, stays, at).price_of_progress(need)).n_machines
         done = speeds[min(n, held)] * start_s + speeds[n] * (tick_s - start_s)
         part = min(1.0, left / done) if done > 0 else 1.0
         at, left, held, usd = at + part * tick_s, left - done, n, usd + n * STAYS * part * tick_s
@@ -114,7 +117,8 @@ def test_counts_of_late_say_more_than_those_of_long_ago() -> None:
         for of in (plentiful_then, plentiful_now)
     )
     needed = (40 * HOUR_S, 24 * HOUR_S)
-    assert lately_without.price_of_progress(*needed) > lately_with.price_of_progress(*needed)
+    need = Need(*needed, SPEEDS)
+    assert lately_without.price_of_progress(need) > lately_with.price_of_progress(need)
     assert lately_without.expected_usd(*needed) > lately_with.expected_usd(*needed)
 
 
@@ -122,12 +126,70 @@ def test_the_price_of_progress_rises_with_the_work() -> None:
     of = seen((-96, 2), (-60, 0), (-48, 3), at=0.0)
     prices = [
         Outlook(SPEEDS, (Supply(SPOT, 0, 3, 0.0, of), Supply(STAYS, 0, 3)), 0.0).price_of_progress(
-            work * HOUR_S, 24 * HOUR_S
+            Need(work * HOUR_S, 24 * HOUR_S, SPEEDS)
         )
         for work in (5, 20, 40, 60)
     ]
     assert prices == sorted(prices)
     assert prices[0] < prices[-1]
+
+
+def steady_usd(n_spot: int, work: float, by_s: float, speeds: tuple[float, ...]) -> tuple[float, float]:
+    """Return the bill of a job where so many spot machines can always be had, starts free, and what was expected."""
+    tick_s, since_s = HOUR_S / 4, 96 * HOUR_S
+    at, left, usd, expected_usd = 0.0, work, 0.0, 0.0
+    while left > 0:
+        of = Seen(((-since_s, n_spot),), at, len(speeds) - 1)
+        both = (Supply(SPOT, 0, n_spot, 0.0, of), Supply(STAYS, 0, len(speeds) - 1))
+        outlook = Outlook(speeds, both, at)
+        need = Need(left, by_s - at, speeds, look_s=tick_s)
+        expected_usd = expected_usd or outlook.expected_usd(left, by_s)
+        spot, stays = choose(need, both, outlook.price_of_progress(need)).n_machines
+        done = speeds[spot + stays] * tick_s
+        part = min(1.0, left / done) if done > 0 else 1.0
+        at, left, usd = at + part * tick_s, left - done, usd + part * tick_s * (spot * SPOT + stays * STAYS)
+        assert at <= by_s
+    return usd, expected_usd
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 3), st.floats(0.2, 0.9), st.sampled_from([1.0, 0.926, 0.6]))
+def test_in_a_steady_market_a_job_costs_what_is_expected(n_spot: int, load: float, exponent: float) -> None:
+    speeds = (0.0, *(n**exponent for n in range(1, 4)))
+    usd, expected_usd = steady_usd(n_spot, load * 24 * HOUR_S * speeds[-1], 24 * HOUR_S, speeds)
+    assert expected_usd * 0.999 <= usd <= 1.1 * expected_usd
+
+
+#: Three days of three spot machines, three of none, and so on.
+_IN_TURN = tuple((-336.0 + 72 * i, 3 * (i % 2)) for i in range(5))
+
+
+def test_what_comes_is_not_known_and_that_has_its_price() -> None:
+    """A scenario's own price knows what comes; a job that restarts has the mean of those."""
+    outlook = Outlook(SPEEDS, supplies(3, history=seen(*_IN_TURN)), 0.0)
+    need = Need(30 * HOUR_S, 24 * HOUR_S, SPEEDS)
+    known = outlook.price_of_progress(replace(need, restarts=True))
+    assert known < outlook.price_of_progress(need) < STAYS / (SPEEDS[3] - SPEEDS[2])
+
+
+@pytest.mark.parametrize("work", [0.0, 1.0, 1e9])
+def test_there_is_a_price_for_no_work_and_for_more_than_can_be_done(work: float) -> None:
+    outlook = Outlook(SPEEDS, supplies(3, history=seen(*_IN_TURN)), 0.0)
+    assert 0.0 < outlook.price_of_progress(Need(work, 24 * HOUR_S, SPEEDS)) < inf
+
+
+def test_a_plan_takes_milliseconds() -> None:
+    """Two weeks of counts that change every quarter of an hour."""
+    of = Seen(tuple((-14 * 86_400.0 + 900 * i, i * i % 17) for i in range(1344)), 0.0, 16)
+    speeds = (0.0, *(n**0.9 for n in range(1, 17)))
+    both = (Supply(SPOT, 0, 8, 300.0, of), Supply(STAYS, 0, 16, 300.0))
+    need = Need(600 * HOUR_S, 100 * HOUR_S, speeds)
+    took_s = []
+    for _ in range(5):
+        begun_s = process_time()
+        Outlook(speeds, both, 0.0).price_of_progress(need)
+        took_s.append(process_time() - begun_s)
+    assert min(took_s) < 0.03
 
 
 def test_an_earlier_deadline_costs_more_until_it_cannot_be() -> None:

@@ -50,8 +50,9 @@ class LeastCost(PolicyBase):
 
     Notes
     -----
-    *Formula.* A job has argmax_n λ·s(n) − cost(n) machines, with its price of progress λ, the mean over what was seen of
-    spot pools. Once its slack is down to what losses will cost it has its most machines, on demand where spot is lacking.
+    *Formula.* A job has argmax_n λ·s(n) − cost(n) machines, with its price of progress λ, found in what was seen of spot pools:
+    halfway between the mean of prices that know what comes and the price that costs least if it stands still. Once its slack is
+    down to what losses will cost it has its most machines, on demand where spot is lacking.
 
     *Source.* The reserve and the elastic rule are ours; the price of progress as a value over time is that of [skynomad2027].
 
@@ -354,7 +355,7 @@ class _LeastCostRound:
                 # A deadline that recedes needs no safety net: the price of progress alone says what is worth its money.
                 recedes = want.bought_s != inf and want.has_spot and not want.restarts
                 need = replace(want, work=work, left_s=left_s, start_at_s=inf if recedes else None)
-            want.price = outlook.price_of_progress(need.work, need.left_s)
+            want.price = outlook.price_of_progress(need)
             choice = choose(need, supplies, want.price, self._policy.reserve_factor)
             want.n_machines, want.mode = choice.n_machines, choice.mode
         if want.budget_usd < inf:

@@ -18,6 +18,7 @@ from itertools import pairwise
 from math import inf
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from punctual.solvers.solution import FloatArray, IntArray
 from punctual.solvers.timeline import Levels
@@ -27,6 +28,8 @@ Counts = Sequence[tuple[float, int]]
 
 #: Prices of progress that are tried: with 48 between least and most, neighbours differ by a few per cent.
 _N_PRICES = 48
+#: Scenarios, and steps of the time to come, in which prices that stand still are played.
+_N_PLAYED, _N_STEPS = 28, 24
 #: Seconds until the latest deadline that is looked for.
 LONGEST_S = 90 * 86_400.0
 
@@ -356,7 +359,7 @@ class Outlook:
 
     def __init__(self, speeds: Sequence[float], supplies: Sequence[Supply], at: float) -> None:
         self._speeds = np.asarray(speeds)
-        self._at = at
+        self._at, self._supplies = at, supplies
         n_most = len(speeds) - 1
         stays = [supply for supply in supplies if supply.seen is None]
         self._certain = sorted(each.price_usd_s for each in stays for _ in range(min(each.n_most, n_most)))[:n_most]
@@ -375,8 +378,8 @@ class Outlook:
         dearest = max(self._certain, default=0.0) or 10 * cheapest  # of one's own all cost nothing
         least, most = 0.98 * cheapest / steps[0], dearest / steps[-1] * (1 - 1e-9)
         spread = np.geomspace(least, max(most, 1.01 * least), _N_PRICES - 1)
-        #: From a price at which nothing is paid for, only one's own machines work.
-        self.prices: FloatArray = np.concatenate([[1e-6 * least], spread])
+        #: From a price at which nothing is paid for, only one's own machines work; at the last one all do.
+        self.prices: FloatArray = np.concatenate([[1e-6 * least], spread, [1.01 * spread[-1]]])
         self._rates, self._costs = self._tables()
         self._done = self._sums(self._rates)
         self._spent = self._sums(self._costs)
@@ -412,30 +415,42 @@ class Outlook:
 
     def _until(self, sums: FloatArray, rates: FloatArray, at: FloatArray) -> FloatArray:
         i = np.clip(np.searchsorted(self._begins, at, side="right") - 1, 0, len(self._begins) - 1)
-        return np.asarray(sums[i] + rates[i] * (at - self._begins[i])[:, None])
+        return np.asarray(sums[i] + rates[i] * (at - self._begins[i])[..., None])
 
     def _scenarios_at(self) -> FloatArray:
         return np.arange(self._since_at, self._at, self._stride_s)
 
-    def _weights(self, left_s: float) -> FloatArray:
+    def _weights(self, left_s: float, begins: FloatArray) -> FloatArray:
         """Return a weight for each scenario: by what was seen long ago, measured by the time to come, little is foretold."""
-        return np.asarray(np.exp((self._scenarios_at() - self._at) / left_s))
+        return np.asarray(np.exp((begins - self._at) / left_s))
 
-    def _scenarios(self, sums: FloatArray, rates: FloatArray, over_s: float) -> FloatArray:
-        """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again."""
-        span_s = min(over_s, self.over_s)
-        begins = self._scenarios_at()
+    def _scenarios(
+        self, sums: FloatArray, rates: FloatArray, over_s: ArrayLike, begins: FloatArray, *, is_played: bool = False
+    ) -> FloatArray:
+        """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again.
+
+        In a play it counts what comes first: then it goes backwards from the present, which joins what belongs together.
+        """
+        over_s = np.asarray(over_s)
+        span_s = np.minimum(over_s, self.over_s)
         ends = begins + span_s
         turned = np.clip(ends - self._at, 0.0, None)
         total = self._until(sums, rates, np.minimum(ends, self._at)) - self._until(sums, rates, begins)
-        total += self._until(sums, rates, self._since_at + turned) * (turned > 0)[:, None]
-        return np.asarray(total * (over_s / span_s))
+        if is_played:
+            total += sums[-1] - self._until(sums, rates, self._at - turned)
+        else:
+            total += self._until(sums, rates, self._since_at + turned) * (turned > 0)[..., None]
+        return np.asarray(total * (over_s / span_s)[..., None])
 
-    def price_of_progress(self, work: float, left_s: float) -> float:
-        """Return λ: its weighted mean over the scenarios, and the price of machines that stay for the case that all is different.
+    def price_of_progress(self, need: Need) -> float:
+        """Return λ: halfway between the mean of the scenarios' prices and the price that costs least on them if it stands still.
 
-        The weight of that case is a tenth of Laplace's rule of succession, 1 / (n + 2), if n spans like the one to come were seen.
+        The first is too low: each scenario's price knows what will come. The second is too high: it never changes. The price of
+        machines that stay counts for the case that all is different. The weight of that case is a tenth of Laplace's rule of
+        succession, 1 / (n + 2), if n spans like the one to come were seen. A job that restarts has the mean: what its starts cost
+        in a play is not known.
         """
+        work, left_s = need.work, need.left_s
         # Nothing comes and goes: the fewest machines that are in time are the cheapest.
         if not self._spot and left_s > 0:
             return float(self.prices[min(int((self._rates[-1] * left_s < work).sum()), _N_PRICES - 1)])
@@ -445,15 +460,48 @@ class Outlook:
         # From less than a day of counts nothing is learned.
         if self.over_s < 24 * self._stride_s or left_s <= 0:
             return float(reliable)
-        price = float(np.average(self._duals(work, left_s), weights=self._weights(left_s)))
+        begins = self._scenarios_at()
+        price = float(np.average(self._duals(work, left_s), weights=self._weights(left_s, begins)))
         if reliable == inf:
             return price
-        weight = UNSEEN_WEIGHT / (self.over_s / left_s + 2)
-        return float((1 - weight) * price + weight * reliable)
+        unseen = UNSEEN_WEIGHT / (self.over_s / left_s + 2)
+        price = (1 - unseen) * price + unseen * reliable
+        return price if need.restarts or not work else float(np.sqrt(price * self._standing(need, unseen)))
 
     def _duals(self, work: float, left_s: float) -> FloatArray:
-        done = self._scenarios(self._done, self._rates, left_s)
+        done = self._scenarios(self._done, self._rates, left_s, self._scenarios_at())
         return np.asarray(self.prices[np.minimum((done < work).sum(axis=1), _N_PRICES - 1)])
+
+    def _standing(self, need: Need, unseen: float) -> float:
+        """Return the price that costs least on average if it stands still, whatever comes, among every second one."""
+        every = np.linspace(0, self.over_s // self._stride_s - 1, _N_PLAYED).round()
+        begins = self._since_at + self._stride_s * np.unique(every)
+        ends_s = np.linspace(0.0, need.left_s, _N_STEPS + 1)[1:]
+        some = [*range(1, _N_PRICES, 2), _N_PRICES]
+        # The case that all is different has machines that stay, and no others.
+        alone = self._answer(np.zeros(len(self._spot), dtype=int))
+        sums = (self._done, self._rates, alone[0]), (self._spent, self._costs, alone[1])
+        done, spent = (
+            np.vstack(
+                [
+                    self._scenarios(summed[:, some], rates[:, some], ends_s, begins[:, None], is_played=True),
+                    ends_s[None, :, None] * other[some],
+                ]
+            )
+            for summed, rates, other in sums
+        )
+        weights = self._weights(need.left_s, begins)
+        weights = np.append((1 - unseen) * weights / weights.sum(), unseen)
+        sps = need.speeds[need.n_best]
+        start_s = max(supply.startup_s for supply in self._supplies)
+        spare_s = reserve_s(need, self._supplies) / need.work
+        most = np.clip((need.left_s - ends_s - 2 * start_s) / (1 / sps + spare_s), 0.0, None)
+        left, usd = _played(need.work, done, spent, most)
+        # Neighbours are averaged: near its least value the cost hardly depends on the price.
+        usd = np.pad((weights @ (usd + left / sps * need.n_best * self._certain_usd_s))[:-1], 1, mode="edge")
+        usd = usd[:-2] + 2 * usd[1:-1] + usd[2:]
+        # Where it does not depend on it at all, waiting for better is free.
+        return float(self.prices[some][np.argmax(usd <= np.min(usd) * (1 + 1e-9))])
 
     def expected_usd(self, work: float, left_s: float) -> float:
         """Return the weighted mean over the scenarios of the least cost of the work, start-ups included; infinite if it cannot be done."""
@@ -464,10 +512,11 @@ class Outlook:
             pairs = zip(costs, self._speeds[1 : len(costs) + 1], strict=True)
             able = (usd_s * work / speed for usd_s, speed in pairs if speed > 0 and speed * left_s >= work)
             return float(min(able, default=inf))
-        done = self._scenarios(self._done, self._rates, left_s)
-        spent = self._scenarios(self._spent, self._costs, left_s)
+        begins = self._scenarios_at()
+        done = self._scenarios(self._done, self._rates, left_s, begins)
+        spent = self._scenarios(self._spent, self._costs, left_s, begins)
         costs = np.max(self.prices * (work - done) + spent, axis=1)
-        return float(np.average(costs, weights=self._weights(left_s)))
+        return float(np.average(costs, weights=self._weights(left_s, begins)))
 
     def affordable_s(self, work: float, usd: float) -> float | None:
         """Return the seconds until the earliest deadline for which the work is expected to cost no more; None: for none."""
@@ -486,6 +535,27 @@ class Outlook:
             middle = (low + high) / 2
             low, high = (middle, high) if self.expected_usd(middle * work, left_s) <= usd else (low, middle)
         return low * work
+
+
+def _played(work: float, done: FloatArray, spent: FloatArray, most: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the work that is left and the cost of a play, by scenario and price; at the last price all machines work.
+
+    Parameters
+    ----------
+    done, spent
+        Work done and its cost up to the end of each step, by scenario, step and price.
+    most
+        Work that may be left at the end of each step: where it would be more, all machines work for a part of the step.
+    """
+    left, usd = np.full(done[:, 0].shape, work), np.zeros(done[:, 0].shape)
+    steps = (np.moveaxis(np.diff(sums, axis=1, prepend=0.0), 1, 0) for sums in (done, spent))
+    for did, cost, may in zip(*steps, most, strict=True):
+        full, full_usd = did[:, -1:], cost[:, -1:]
+        part = np.clip((left - did - may) / np.maximum(full - did, 1e-9), 0.0, 1.0)
+        did, cost = did + part * (full - did), cost + part * (full_usd - cost)  # noqa: PLW2901 -- those of this play
+        rest = np.minimum(1.0, left / np.maximum(did, 1e-9))
+        left, usd = left - rest * did, usd + rest * cost
+    return left, usd
 
 
 #: Weight of a future like none that was seen, as a share of Laplace's rule.
