@@ -62,25 +62,9 @@ def test_a_job_that_is_to_stop_needs_no_room() -> None:
     assert asked(replace(view("stops", Resources(cores=2.0)), status="stopping")) == []
 
 
-class BusyMembers(FixedMembers):
-    """A cluster that cannot be asked the first time."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        self.n_failures = 1
-
-    def request(self, bundles: object) -> None:
-        if self.n_failures:
-            self.n_failures -= 1
-            raise ConnectionError
-        super().request(bundles)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("members", [FixedMembers({}), BusyMembers()], ids=["at once", "after a failure"])
-def test_the_cluster_is_asked_once_and_again_when_it_is_no_longer_needed(
-    members: FixedMembers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cluster_is_asked_once_and_again_when_it_is_no_longer_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("punctual.executors.cluster.executor._POLL_INTERVAL_S", 0.01)
+    members = FixedMembers({})
     executor = ClusterExecutor(members, generation=1)
     try:
         for _ in range(3):

@@ -376,6 +376,8 @@ class ClusterExecutor:
 
     def joined(self, link: NodeLink, capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None:
         with self._lock:
+            if self._links.get(link.node) is not link:  # it was given up while the node answered
+                return
             link.is_joined = True
             for job, amount, launch in jobs:
                 if launch is None:
