@@ -79,7 +79,8 @@ class Successor:
 def locked(path: str) -> int:
     """Lock a file until the returned descriptor is closed; -1: another process has the lock, or there is no such place."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        # Also for writing: a network file system locks no other files.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError:
         return -1
     try:
