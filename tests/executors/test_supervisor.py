@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from punctual.core.ids import JobId
 from punctual.executors.local import supervisor
 from punctual.executors.local.job_files import read_end, takeover_socket_of
 from punctual.executors.local.job_signals import SWEEP_S, Ending, descendants
-from punctual.executors.local.successor import locked
+from punctual.executors.local.successor import Successor, locked
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import (
     SteeringLostError,
@@ -578,6 +579,24 @@ def test_one_of_several_supervisors_calls(keep: Keep, address: Path, tmp_path: P
     until(lambda: not is_alive(link.pid))
     assert not (tmp_path / "successor").exists()
     os.close(lock)
+
+
+def test_a_process_that_comes_and_does_not_stay_is_followed_by_others_after_longer_and_longer_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the disk is full: each takes the jobs over, and fails to write that down."""
+    at = 100.0
+    monkeypatch.setattr(f"{Successor.__module__}.time", SimpleNamespace(monotonic=lambda: at))
+    monkeypatch.setattr(Successor, "_start", lambda _: None)
+    next_one = Successor(["true"], str(tmp_path / "log"))
+    waits = list[float]()
+    for stayed_s in (1.0, 1.0, 60.0, 1.0):
+        next_one.await_start()
+        waits.append(next_one.left_s())
+        next_one.start()
+        next_one.has_come()
+        at += stayed_s
+    assert waits == [1.0, 2.0, 4.0, 1.0]
 
 
 def test_a_supervisor_that_says_no_more_hands_nothing_over(address: Path) -> None:
