@@ -23,7 +23,7 @@ from punctual.executors.local import supervisor
 from punctual.executors.local.job_files import read_end, takeover_socket_of
 from punctual.executors.local.job_signals import SWEEP_S, Ending, descendants
 from punctual.executors.local.successor import Successor, locked
-from punctual.executors.local.supervisor import LaunchRequest
+from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest
 from punctual.executors.local.supervisor_client import (
     SteeringLostError,
     SupervisorLink,
@@ -608,6 +608,17 @@ def test_a_supervisor_that_says_no_more_hands_nothing_over(address: Path) -> Non
 
 
 # The lease.
+
+
+def test_the_last_word_to_the_supervisor_of_a_paused_job_is_that_it_stays_so() -> None:
+    """One of an earlier version looks at nothing else."""
+    ours, theirs = socket.socketpair()
+    link = SupervisorLink(ours)
+    link.renew(stays_paused=True)
+    link.release()
+    link.close()
+    with theirs:
+        assert theirs.recv(64).endswith(STAY_PAUSED)
 
 
 def test_a_renewal_before_the_request_is_no_part_of_it() -> None:
