@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon import control_socket
-from punctual.daemon.control_client import change
+from punctual.daemon.control_client import change, is_silent
 from punctual.daemon.control_socket import FDS, ControlFailed, ControlSilent, ControlSocket, ask
 from punctual.daemon.run_folder import create_run
 from punctual.daemon.runs import find_job, open_jobs
@@ -94,6 +94,16 @@ def test_a_daemon_of_another_version_is_not_taken_for_one_that_hangs(tmp_path: P
     with ControlSocket(run.socket, fail), pytest.raises(InvalidSpec, match="an unexpected field") as caught:
         change(find_job("a", open_jobs()), SpecChange(weight=2.0))
     assert "punctual down --jobs continue" in caught.value.remedy
+
+
+def test_a_daemon_that_refuses_to_tell_how_its_jobs_are_is_not_silent() -> None:
+    run = create_run("other")
+
+    def refuse(request: dict[str, Any]) -> dict[str, Any]:
+        raise InvalidSpec("a daemon must know what it is asked", "a request that it does not", "it", "Ask otherwise.")
+
+    with ControlSocket(run.socket, refuse):
+        assert not is_silent(run)
 
 
 @pytest.mark.parametrize("line", [b"no json\n", b"[]\n", b"\xff\n"])

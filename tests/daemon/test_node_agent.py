@@ -1,5 +1,6 @@
 """What an agent tells its host of its jobs, and keeps of them."""
 
+import errno
 import json
 import os
 import subprocess
@@ -35,6 +36,7 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.output import earlier_log
 from punctual.executors.local.supervisor_client import AdoptableJob
+from punctual.journal.job_records import JobRecords
 
 A = NodeId("node-a")
 JOB = JobId("job")
@@ -243,6 +245,19 @@ def test_an_agent_obeys_no_command_that_was_for_the_one_before_until_its_host_ha
     request = {**late, "environment": dict(os.environ), "argv": None}
     assert agent.answer(request)["fenced"]
     assert run.open_jobs() == []
+
+
+def test_a_job_waits_for_room_on_the_disk_of_its_node(
+    agent: NodeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(JobRecords, "add", fail)
+    asker = Asker(direct(agent))
+    asker.launch(launch("", tmp_path))
+    _, failed = asker.heard(GrantFailed)
+    assert failed.short_of == "room on the disk"
 
 
 def test_the_logs_of_many_jobs_come_in_answers_that_can_be_passed_on(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ from punctual.core.ids import JobId
 from punctual.executors.local import supervisor
 from punctual.executors.local.job_files import read_end, takeover_socket_of
 from punctual.executors.local.job_signals import SWEEP_S, Ending, descendants
-from punctual.executors.local.successor import locked
-from punctual.executors.local.supervisor import LaunchRequest
+from punctual.executors.local.successor import Successor, locked
+from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest
 from punctual.executors.local.supervisor_client import (
     SteeringLostError,
     SupervisorLink,
@@ -580,6 +581,24 @@ def test_one_of_several_supervisors_calls(keep: Keep, address: Path, tmp_path: P
     os.close(lock)
 
 
+def test_a_process_that_comes_and_does_not_stay_is_followed_by_others_after_longer_and_longer_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the disk is full: each takes the jobs over, and fails to write that down."""
+    at = 100.0
+    monkeypatch.setattr(f"{Successor.__module__}.time", SimpleNamespace(monotonic=lambda: at))
+    monkeypatch.setattr(Successor, "_start", lambda _: None)
+    next_one = Successor(["true"], str(tmp_path / "log"))
+    waits = list[float]()
+    for stayed_s in (1.0, 1.0, 60.0, 1.0):
+        next_one.await_start()
+        waits.append(next_one.left_s())
+        next_one.start()
+        next_one.has_come()
+        at += stayed_s
+    assert waits == [1.0, 2.0, 4.0, 1.0]
+
+
 def test_a_supervisor_that_says_no_more_hands_nothing_over(address: Path) -> None:
     with listen_for_takeover(address) as listening:
         attempt = ThreadPoolExecutor(1).submit(take_over, address)
@@ -589,6 +608,17 @@ def test_a_supervisor_that_says_no_more_hands_nothing_over(address: Path) -> Non
 
 
 # The lease.
+
+
+def test_the_last_word_to_the_supervisor_of_a_paused_job_is_that_it_stays_so() -> None:
+    """One of an earlier version looks at nothing else."""
+    ours, theirs = socket.socketpair()
+    link = SupervisorLink(ours)
+    link.renew(stays_paused=True)
+    link.release()
+    link.close()
+    with theirs:
+        assert theirs.recv(64).endswith(STAY_PAUSED)
 
 
 def test_a_renewal_before_the_request_is_no_part_of_it() -> None:

@@ -1,7 +1,7 @@
 """Start a daemon, and start it again if it is killed: `python -m punctual.api.watcher REQUEST`.
 
 This process only waits, and has loaded next to nothing. The daemon is its child, in a session of its own; both may be
-killed, and the jobs go on: a command that follows one of them, or the next command, then starts a daemon.
+killed, and the jobs go on: a supervisor of one of them, or a command, then starts a daemon.
 """
 
 import json
@@ -37,7 +37,7 @@ def main(text: str) -> int:
             pause_s, n_failures = 0.0, 0
         n_failures += 1
         # Status 1: another process has its place (`EXIT_REPLACED` in `punctual.api.daemon_process`, not loaded here). After
-        # 20 failures in a row it is left to the next command to start a daemon.
+        # 20 failures in a row it is left to others to start a daemon.
         if not steered or code in (0, 1) or n_failures > 20:  # or none has begun yet
             return code if code >= 0 else 128 - code
         time.sleep(pause_s)

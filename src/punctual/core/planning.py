@@ -280,7 +280,7 @@ def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
 def _on_nodes_there(job: ScheduledJob, grant: Allocation, capacity: Mapping[NodeId, Resources]) -> Allocation:
     """Return what is left of a grant on nodes that are there; nothing if that is no allocation."""
     there = {node: amount for node, amount in grant.items() if node in capacity}
-    return grant if len(there) == len(grant) else {} if fault_of_grant(job, there) else there
+    return {} if len(there) < len(grant) and fault_of_grant(job, there) else there
 
 
 def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:

@@ -78,8 +78,8 @@ def is_answering(run: RunFolder) -> bool:
     """Whether the host of a run answers, also that it has too much to do."""
     try:
         ask(run.socket, {"verb": "status", "jobs": []})
-    except ControlFailed as error:
-        return isinstance(error, ControlBusy)
+    except (ControlFailed, InvalidSpec) as error:  # a refusal is an answer
+        return isinstance(error, ControlBusy | InvalidSpec)
     return True
 
 

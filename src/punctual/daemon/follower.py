@@ -322,10 +322,10 @@ class JobFollower(StatusReader):
         try:
             told = standings_of(self.run_folder, self.job_ids, _ANSWER_S_MAX)
             self._standings = {str(standing["job"]): standing for standing in told}
-        except ControlBusy:
+        except (ControlBusy, InvalidSpec):  # it is there, perhaps of another version
             self._answered_at = time.monotonic()
             return False
-        except (ControlFailed, InvalidSpec):  # also one of another version
+        except ControlFailed:
             return False
         else:
             self._answered_at = time.monotonic()

@@ -21,7 +21,7 @@ from punctual.core.codec import decode, encode
 from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
-from punctual.core.failures import short_of
+from punctual.core.failures import start_short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
 from punctual.core.lifecycle import end_state
@@ -286,7 +286,7 @@ class NodeAgent:
             self._run.record_submitted([new_job(launch.job, encode(launch), environment, argv)])
             self._open.setdefault(launch.job, LogPlace())
         except (InvalidSpec, OSError) as error:
-            self._receive(not_started(launch, str(error), short_of(error)))
+            self._receive(not_started(launch, str(error), start_short_of(error.__cause__ or error)))
             return False
         return True
 

@@ -17,7 +17,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from punctual.executors.cluster.bridge_end import own_output
@@ -95,7 +95,7 @@ class RayRequests:
                 command,
                 "asks Ray for machines",
                 self._take,
-                first=self._first,
+                first=lambda: [] if self._request is None else [self._request],
                 on_end=self._note_end,
                 silent_s_max=self._silent_s_max,
             )
@@ -103,9 +103,6 @@ class RayRequests:
         # Seconds until Ray is loaded and has answered, on a busy machine.
         self._has_answered.wait(30.0)
         return self._process, self._loop
-
-    def _first(self) -> Iterable[Words]:
-        return [] if self._request is None else [self._request]
 
     def _take(self, answer: Words) -> None:
         self._answer = answer

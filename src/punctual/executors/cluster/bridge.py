@@ -30,10 +30,8 @@ from punctual.executors.cluster.node_names import NodeNames, UsedNode
 
 #: Seconds that a request may take on the way, beyond its own limit.
 _WAY_S = 2.0
-_STARTS, _ENDED = (
-    "the process that talks to the cluster is just starting",
-    "the process that talks to the cluster has ended",
-)
+_STARTS = "the process that talks to the cluster is just starting"
+_ENDED = "the process that talks to the cluster has ended"
 
 
 class BridgedMembers:

@@ -6,7 +6,7 @@ import os
 import time
 from math import inf
 
-#: Seconds without steering until a successor is started; doubled each time that none has come, up to the most.
+#: Seconds without steering until a successor is started; doubled each time that none has come to stay, up to the most.
 _WAIT_S, _WAIT_S_MAX = 1.0, 300.0
 
 
@@ -19,7 +19,7 @@ class Successor:
 
     def __init__(self, command: list[str], log: str) -> None:
         self._command, self._log = command, log
-        self._due_at, self._wait_s, self._lock_fd = inf, _WAIT_S, -1
+        self._due_at, self._come_at, self._wait_s, self._lock_fd = inf, -inf, _WAIT_S, -1
 
     def left_s(self) -> float:
         """Return the seconds until it is to be started; infinite while it is not needed."""
@@ -27,12 +27,15 @@ class Successor:
 
     def await_start(self) -> None:
         """Have it started, unless another process comes before."""
+        # Seconds after which one that has come counts as one that stays: the next is then started as soon as the first.
+        if time.monotonic() > self._come_at + 10.0:
+            self._wait_s = _WAIT_S
         if self._command:
             self._due_at = time.monotonic() + self._wait_s
 
     def has_come(self) -> None:
         """Note that a process steers the job again."""
-        self._due_at, self._wait_s = inf, _WAIT_S
+        self._due_at, self._come_at = inf, time.monotonic()
         self._unlock()
 
     def start(self) -> None:
@@ -41,7 +44,7 @@ class Successor:
         if not self._command:
             return
         self._wait_s = min(2.0 * self._wait_s, _WAIT_S_MAX)
-        self.await_start()
+        self._due_at = time.monotonic() + self._wait_s
         self._lock_fd = locked(self._log)
         if self._lock_fd >= 0:
             self._start()
@@ -79,7 +82,8 @@ class Successor:
 def locked(path: str) -> int:
     """Lock a file until the returned descriptor is closed; -1: another process has the lock, or there is no such place."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        # Also for writing: a network file system locks no other files.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError:
         return -1
     try:

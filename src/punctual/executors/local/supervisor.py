@@ -12,7 +12,7 @@ in          `LaunchRequest` as an object: what to start, and what to clear up
 out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first line, ``{"failed": why, "code": exit code,
             "errno": number}`` as the last line
 in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused;
-            `LEFT`, as the last byte: it is left on purpose
+            after `LEFT`: it is left on purpose
 out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
 out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds, "counted": …}``, the last line; with
             ``"forced_after_s"`` if the job was asked to end, and was ended by force so many seconds later; with
@@ -75,7 +75,7 @@ else:  # run by path, with nothing of the package loaded
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 #: Message that renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
-#: Message that the job is left on purpose: whoever steers it next comes by itself.
+#: Said before the last message: the job is left on purpose, and whoever steers it next comes by itself.
 LEFT = b"l"
 
 #: Exit status of a program that cannot be started, as shells have it; one that is not found has 127.
@@ -242,9 +242,9 @@ class Supervisor:
         except OSError:
             said = b""
         if said:
-            self._heard_at, self._is_left = time.monotonic(), said.endswith(LEFT)
+            self._heard_at, self._is_left = time.monotonic(), LEFT in said
             if said != LEFT:
-                self._stays_paused = said.rstrip(LEFT).endswith(STAY_PAUSED)
+                self._stays_paused = said.endswith(STAY_PAUSED)
         else:
             self._release(connection_fd)
 

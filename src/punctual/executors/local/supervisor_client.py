@@ -59,6 +59,8 @@ class SupervisorLink:
         #: Descriptor for signals to the supervisor.
         self._supervisor_fd: int | None = None
         self._is_released = False
+        #: Last message that has renewed the lease.
+        self._word = b""
         #: Instant since which a message to the supervisor waits to be read; None: none waits.
         self._unheard_since: float | None = None
 
@@ -74,6 +76,7 @@ class SupervisorLink:
         """
         if not self._has_request:
             return
+        self._word = STAY_PAUSED if stays_paused else b"\n"
         # Check whether the supervisor has read the earlier messages.
         n_bytes = array.array("i", [0])
         with suppress(OSError, ValueError):  # it has ended, is just being connected again, or this system does not tell
@@ -83,7 +86,7 @@ class SupervisorLink:
         elif self._unheard_since is None:
             self._unheard_since = time.monotonic()
         with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
-            self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
+            self._connection.send(self._word, socket.MSG_DONTWAIT)
 
     @property
     def is_deaf(self) -> bool:
@@ -145,7 +148,7 @@ class SupervisorLink:
         self._is_released = True
         with suppress(OSError):  # the supervisor has ended
             if self._has_request:
-                self._connection.send(LEFT, socket.MSG_DONTWAIT)
+                self._connection.send(LEFT + self._word, socket.MSG_DONTWAIT)
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
