@@ -54,8 +54,10 @@ class AgentProcess:
             # The second: it has left so many without an answer that there is no room for more.
             if isinstance(error, ControlSilent) or isinstance(error.__cause__, BlockingIOError):
                 self._note_silence()
-            elif self.pid() is None:
-                self.start()
+            else:
+                self._silent_at = None
+                if self.pid() is None:
+                    self.start()
             raise ChannelLost(str(error)) from error
         self._silent_at = None
         return answer

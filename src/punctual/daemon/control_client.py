@@ -54,7 +54,7 @@ def standings(run: RunFolder) -> list[dict[str, Any]]:
     listens = run.socket.exists()  # looked at before it is asked: a host that begins to listen meanwhile is not silent
     told: dict[str, dict[str, Any]] = {}
     if any(job.steering == "steered" for job in jobs):
-        with suppress(ControlFailed):
+        with suppress(ControlFailed, InvalidSpec):  # the second: it is of another version
             told = {standing["job"]: standing for standing in standings_of(run)}
     return [told.get(str(job.job)) or {"job": job.title, **_standing_without_answer(job, listens)} for job in jobs]
 
