@@ -36,6 +36,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods
 from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated
+from punctual.sim import garbage
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
@@ -507,14 +508,15 @@ def test_the_search_for_garbage_is_as_before_afterwards() -> None:
     assert gc.get_threshold() == thresholds
 
 
-def test_what_a_simulation_leaves_is_not_searched_as_if_it_were_young() -> None:
+def test_what_a_simulation_leaves_is_not_searched_as_if_it_were_young(monkeypatch: pytest.MonkeyPatch) -> None:
     n_young: list[int] = []
 
     def look(phase: str, _: dict[str, int]) -> None:
         if phase == "start":
             n_young.append(len(gc.get_objects(generation=0)))
 
-    gc.unfreeze()  # of what `conftest` has frozen
+    gc.unfreeze()  # of what `conftest` has frozen, which an earlier simulation may have seen
+    monkeypatch.setattr(garbage, "_is_frozen", False)
     gc.callbacks.append(look)
     journal = play([sim_job(f"{i}", float(i)) for i in range(500)], nodes(), Fifo())
     kept = [[i] for i in range(2 * gc.get_threshold()[0])]
