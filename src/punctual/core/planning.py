@@ -331,16 +331,16 @@ def _least(spec: JobSpec) -> tuple[Resources, int]:
 
 
 def waiting_since(revision: int, active: Mapping[JobId, ScheduledJob]) -> dict[JobId, ScheduledJob]:
-    """Return the jobs that the plan of `revision` knew, and has left waiting to be started."""
+    """Return the jobs that the plan of `revision` knew and could have started, and has left waiting."""
     return {
         name: job
         for name, job in active.items()
-        if job.status == "queued" and not job.target and job.submitted_revision < revision
+        if job.status == "queued" and not (job.target or job.is_withheld) and job.submitted_revision < revision
     }
 
 
 def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox) -> None:
-    """Tell each of the jobs once why it waits, if policies see it; another reason is told, too.
+    """Tell each of these waiting jobs once why it waits; another reason is told, too.
 
     Only jobs without workers wait for a place or for memory, where nodes have a limit of jobs that run at once.
     """
