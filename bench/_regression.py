@@ -1,6 +1,6 @@
 """A training that starts at once: logistic regression with mini-batches, in NumPy. ``STEPS [CHECKPOINT]``, a file.
 
-Each step takes the same CPU time: what the trainings cost is not what a look is to find out.
+Each step takes the same CPU time: a look compares rules, not what the trainings happen to cost.
 """
 
 import os
@@ -35,7 +35,7 @@ class Regression:
         self._batch = np.empty((_N_ROWS // 2, _N_FEATURES))
 
     def step(self) -> None:
-        """Learn for so long, whatever the machine's speed just now."""
+        """Learn for the CPU time of a step, however fast the machine is just now."""
         until_s = time.process_time() + _STEP_CORE_S
         while time.process_time() < until_s:
             chosen = self._random.integers(_N_ROWS, size=_N_ROWS // 2)

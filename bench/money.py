@@ -629,9 +629,7 @@ def main() -> int:
     made.add_argument(
         "--pace", type=float, default=600.0, help="seconds of the trace that pass in a second of the part `live`"
     )
-    made.add_argument(
-        "--ours", action="store_true", help="play the policy again; bounds and costs of others do not change with it"
-    )
+    made.add_argument("--ours", action="store_true", help="play our policy alone; bounds and costs of others are kept")
     options = made.parse_args()
     runs = {} if options.quick else on_record(NAME).get("runs", {})
     runs = {family.name: runs.get(family.name, []) for family in FAMILIES}

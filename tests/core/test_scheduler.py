@@ -622,3 +622,14 @@ def test_a_plan_that_was_made_before_a_node_was_lost_gives_nothing_there(desk: D
     assert only(desk.plan({A: {gone: Resources(cores=1.0)}}), RequestPlan)
     assert desk.scheduler.job(A).planned == {}
     assert [view.id for view in desk.scheduler.snapshot(0.0).waiting] == [A]
+
+
+def test_a_job_at_work_goes_on_where_a_plan_moves_it_to_a_node_that_was_lost_meanwhile(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    gone = NodeId("gone")
+    desk.tell(NodeJoined(at=1.0, node=gone, capacity=Resources(cores=2)))
+    desk.tell(NodeLost(at=1.0, node=gone))
+    commands = desk.plan({A: {gone: Resources(cores=1.0)}}, at=1.0)
+    assert only(commands, RequestPlan)
+    assert none(commands, ResizeJob)
+    assert desk.scheduler.job(A).granted == cores(1.0)

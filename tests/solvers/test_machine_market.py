@@ -5,7 +5,7 @@ from math import inf
 from time import process_time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, reserve_s
@@ -134,9 +134,13 @@ def test_the_price_of_progress_rises_with_the_work() -> None:
     assert prices[0] < prices[-1]
 
 
+#: Seconds from one decision to the next in a steady market.
+_LOOK_S = HOUR_S / 4
+
+
 def steady_usd(n_spot: int, work: float, by_s: float, speeds: tuple[float, ...]) -> tuple[float, float]:
     """Return the bill of a job where so many spot machines can always be had, starts free, and what was expected."""
-    tick_s, since_s = HOUR_S / 4, 96 * HOUR_S
+    tick_s, since_s = _LOOK_S, 96 * HOUR_S
     at, left, usd, expected_usd = 0.0, work, 0.0, 0.0
     while left > 0:
         of = Seen(((-since_s, n_spot),), at, len(speeds) - 1)
@@ -154,11 +158,14 @@ def steady_usd(n_spot: int, work: float, by_s: float, speeds: tuple[float, ...])
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 3), st.floats(0.2, 0.9), st.sampled_from([1.0, 0.926, 0.6]))
+@example(1, 0.52, 0.6)
+@example(2, 0.784, 0.6)
 def test_in_a_steady_market_a_job_costs_what_is_expected(n_spot: int, load: float, exponent: float) -> None:
+    """A job that is just in time has less slack than a look at its end: then it has all machines for up to two looks."""
     speeds = (0.0, *(n**exponent for n in range(1, 4)))
     usd, expected_usd = steady_usd(n_spot, load * 24 * HOUR_S * speeds[-1], 24 * HOUR_S, speeds)
-    # A number of machines stands still between two prices; and the case that all is different makes the job hurry.
-    assert expected_usd * 0.999 <= usd <= 1.15 * expected_usd
+    at_its_end_usd = 2 * _LOOK_S * 3 * STAYS
+    assert expected_usd * 0.999 <= usd <= min(1.01 * expected_usd + at_its_end_usd, 1.16 * expected_usd)
 
 
 #: Three days of three spot machines, three of none, and so on.

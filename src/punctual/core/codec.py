@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from punctual.core.errors import InvalidSpec
@@ -64,8 +63,7 @@ def _as_dict(value: object) -> dict[str, Any]:
     if isinstance(value, Resources) and not value.others:  # most of what a journal keeps is amounts
         return {"cores": value.cores, "gpus": value.gpus, "memory_bytes": value.memory_bytes}
     if is_dataclass(value) and not isinstance(value, type):
-        names = _names_of(type(value))
-        return dict(zip(names, map(getattr, repeat(value), names), strict=True))
+        return {name: getattr(value, name) for name in _names_of(type(value))}
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"a journal cannot keep {type(value).__name__}: {value!r}")

@@ -278,9 +278,15 @@ def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
 
 
 def _on_nodes_there(job: ScheduledJob, grant: Allocation, capacity: Mapping[NodeId, Resources]) -> Allocation:
-    """Return what is left of a grant on nodes that are there; nothing if that is no allocation."""
+    """Return the part of a grant on nodes that are there.
+
+    Where that is no allocation, return nothing; but the whole grant of a job at work, which goes on with what it has until the
+    next plan, because nothing is asked for on a node that is not there.
+    """
     there = {node: amount for node, amount in grant.items() if node in capacity}
-    return {} if len(there) < len(grant) and fault_of_grant(job, there) else there
+    if len(there) == len(grant) or (there and not fault_of_grant(job, there)):
+        return there
+    return grant if job.status in ("running", "starting") else {}
 
 
 def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
@@ -291,7 +297,7 @@ def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned:
             booked[node] = booked[node] + amount if node in booked else amount
     decided = {job.spec.id for job, _ in changes}
     for node, amount in booked.items():
-        # A node may have been lost since the snapshot; what lies there is left out.
+        # A node may have been lost since the snapshot; nothing is asked for there.
         if node not in capacity:
             continue
         total_on = amount + planned.others_on(node, decided)
@@ -325,16 +331,16 @@ def _least(spec: JobSpec) -> tuple[Resources, int]:
 
 
 def waiting_since(revision: int, active: Mapping[JobId, ScheduledJob]) -> dict[JobId, ScheduledJob]:
-    """Return the jobs that the plan of `revision` knew, and has left waiting to be started."""
+    """Return the jobs that the plan of `revision` knew and could have started, and has left waiting."""
     return {
         name: job
         for name, job in active.items()
-        if job.status == "queued" and not job.target and job.submitted_revision < revision
+        if job.status == "queued" and not (job.target or job.is_withheld) and job.submitted_revision < revision
     }
 
 
 def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox) -> None:
-    """Tell each of the jobs once why it waits, if policies see it; another reason is told, too.
+    """Tell each of these waiting jobs once why it waits; another reason is told, too.
 
     Only jobs without workers wait for a place or for memory, where nodes have a limit of jobs that run at once.
     """

@@ -294,7 +294,7 @@ class CorePromises:
         return []
 
     def _as_far_as_fits(self) -> list[CoreJob]:
-        """Return the work of promised jobs that is done in time; of one whose promise is kept in hope, not all may be."""
+        """Return promised jobs with the work that fits before they are due: less than all if only the best case is in time."""
         jobs = [member.job() for member in self.kept]
         missing = level(jobs, self._offered(self.kept)).missing_core_s
         return [replace(job, work_core_s=job.work_core_s - core_s) for job, core_s in zip(jobs, missing, strict=True)]

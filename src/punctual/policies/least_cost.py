@@ -51,8 +51,8 @@ class LeastCost(PolicyBase):
     Notes
     -----
     *Formula.* A job has argmax_n λ·s(n) − cost(n) machines, with its price of progress λ, found in what was seen of spot pools:
-    halfway between the mean of prices that know what comes and the price that costs least if it stands still. Once its slack is
-    down to what losses will cost it has its most machines, on demand where spot is lacking.
+    halfway between the mean of the prices that were best where all was known beforehand, and the constant price that costs least
+    on average. Once its slack is down to what losses will cost it has its most machines, on demand where spot is lacking.
 
     *Source.* The reserve and the elastic rule are ours; the price of progress as a value over time is that of [skynomad2027].
 

@@ -473,8 +473,7 @@ class _NumberPosition:
         if unit is Unit.UNKNOWN and (_MEASURES.match(self._after) or _RIGHT.search(self._before)):
             return None
         # `740 correct out of 1000`, `740/1000 correct`
-        of_them = (self._match["of"], self._match["between"], self._word_after())
-        if unit is Unit.UNKNOWN and any(word and _VALUES.fullmatch(word) for word in of_them):
+        if unit is Unit.UNKNOWN and any(map(_VALUES.fullmatch, self._words_around_total())):
             return None
         trainings = _TRAININGS | _TRAININGS_FIRST if i_number <= 0 else _TRAININGS
         if unit is Unit.UNKNOWN and trainings & {*self._name[-1:]}:
@@ -490,15 +489,19 @@ class _NumberPosition:
         """Return what is counted where a total follows: by the name, by other words around, or by a letter."""
         unit, family = self._counted()
         if unit is Unit.UNKNOWN:
-            words = [self._match["of"], self._match["between"], self._word_after()]
-            words += self._name[::-1] if self._is_bar else []
-            known = [_COUNTED[word.lower()] for word in words if word and word.lower() in _COUNTED]
+            words = [*self._words_around_total(), *(self._name[::-1] if self._is_bar else [])]
+            known = [_COUNTED[word] for word in words if word in _COUNTED]
             unit, family = known[0] if known else (unit, family)
         if unit is Unit.UNKNOWN and self._before[-1:].isalpha():
             unit, family = _LETTERS.get(self._before[-1].lower(), (unit, family))
         told = None if self._after.strip("): ") else _COUNT_TOLD.search(self._before)
         is_told = unit is Unit.UNKNOWN and told is not None and told[1] == self._match["step"]
         return _counted(_name_before(self._before[: told.start()])) if told and is_told else (unit, family)
+
+    def _words_around_total(self) -> list[str]:
+        """Return the words between a count and its total, and right behind the total."""
+        words = (self._match["of"], self._match["between"], self._word_after())
+        return [word.lower() for word in words if word]
 
     def _percentage(self, i_number: int) -> Mention | None:
         after = _UNIT_AFTER.match(self._after.lstrip(_BETWEEN))

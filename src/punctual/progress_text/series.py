@@ -436,8 +436,7 @@ class SeriesTable:
                 self._state(series, reading.mentions)
         _name_totals(seen)
         if all(mention.is_outer or mention.is_total for mention in reading.mentions):
-            own = {unit: series for unit, series in beside.items() if series.role is not Role.OTHER}
-            self._around |= {unit: own[unit] for unit in own if not _is_told_again(own[unit], self._around.get(unit))}
+            self._around |= {unit: series for unit, series in beside.items() if series.role is not Role.OTHER}
         return bool(seen)
 
     def take_open(self, reading: LineReading, at: float) -> bool:

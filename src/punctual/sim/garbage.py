@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 #: Whether a simulation has left objects that no search has looked at.
 _is_left = False
-#: Whether objects were seen to be frozen, which take long to count.
+#: Whether objects were seen to be frozen; they take long to count, and whoever freezes them mostly keeps them so.
 _is_frozen = False
 
 
 def is_frozen() -> bool:
-    """Return whether somebody has frozen objects, which `gc.unfreeze` would thaw."""
+    """Return whether somebody has frozen objects, which `gc.unfreeze` would thaw; once seen, it is taken to stay so."""
     global _is_frozen
     # Python 3.12 begins with some hundreds of frozen objects; who freezes what a program has imported freezes more
     # than these.

@@ -28,7 +28,7 @@ Counts = Sequence[tuple[float, int]]
 
 #: Prices of progress that are tried: with 48 between least and most, neighbours differ by a few per cent.
 _N_PRICES = 48
-#: Scenarios, and steps of the time to come, in which prices that stand still are played.
+#: Scenarios in which constant prices are played, and steps into which a play divides the time to come.
 _N_PLAYED, _N_STEPS = 28, 24
 #: Seconds until the latest deadline that is looked for.
 LONGEST_S = 90 * 86_400.0
@@ -378,7 +378,7 @@ class Outlook:
         dearest = max(self._certain, default=0.0) or 10 * cheapest  # of one's own all cost nothing
         least, most = 0.98 * cheapest / steps[0], dearest / steps[-1] * (1 - 1e-9)
         spread = np.geomspace(least, max(most, 1.01 * least), _N_PRICES - 1)
-        #: From a price at which nothing is paid for, only one's own machines work; at the last one all do.
+        #: At the first price only one's own machines work, because nothing is paid for; at the last one all do.
         self.prices: FloatArray = np.concatenate([[1e-6 * least], spread, [1.01 * spread[-1]]])
         self._rates, self._costs = self._tables()
         self._done = self._sums(self._rates)
@@ -421,34 +421,37 @@ class Outlook:
         return np.arange(self._since_at, self._at, self._stride_s)
 
     def _weights(self, left_s: float, begins: FloatArray) -> FloatArray:
-        """Return a weight for each scenario: by what was seen long ago, measured by the time to come, little is foretold."""
+        """Return the weight of the scenario that begins at each instant; what lies further back than the time to come has little."""
         return np.asarray(np.exp((begins - self._at) / left_s))
 
     def _scenarios(
-        self, sums: FloatArray, rates: FloatArray, over_s: ArrayLike, begins: FloatArray, *, is_played: bool = False
+        self, sums: FloatArray, rates: FloatArray, over_s: ArrayLike, begins: FloatArray, *, is_mirrored: bool = False
     ) -> FloatArray:
-        """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again.
+        """Return the integral over the next `over_s` seconds in the scenario that begins at each of `begins`, by price.
 
-        In a play it counts what comes first: then it goes backwards from the present, which joins what belongs together.
+        A scenario goes on, after the present, with what was seen first; or, if it `is_mirrored`, back from the present: where
+        the order counts, what follows the present is to be like it. `over_s` and `begins` are broadcast, and a last axis is added.
         """
         over_s = np.asarray(over_s)
         span_s = np.minimum(over_s, self.over_s)
         ends = begins + span_s
         turned = np.clip(ends - self._at, 0.0, None)
         total = self._until(sums, rates, np.minimum(ends, self._at)) - self._until(sums, rates, begins)
-        if is_played:
+        if is_mirrored:
             total += sums[-1] - self._until(sums, rates, self._at - turned)
         else:
             total += self._until(sums, rates, self._since_at + turned) * (turned > 0)[..., None]
         return np.asarray(total * (over_s / span_s)[..., None])
 
     def price_of_progress(self, need: Need) -> float:
-        """Return λ: halfway between the mean of the scenarios' prices and the price that costs least on them if it stands still.
+        """Return λ: the geometric mean of the price with each scenario known beforehand, and of the best constant price.
 
-        The first is too low: each scenario's price knows what will come. The second is too high: it never changes. The price of
-        machines that stay counts for the case that all is different. The weight of that case is a tenth of Laplace's rule of
-        succession, 1 / (n + 2), if n spans like the one to come were seen. A job that restarts has the mean: what its starts cost
-        in a play is not known.
+        The first, the mean of the best prices in each scenario, is too low: nobody knows what will come. The second, the price
+        that costs least on average if it never changes, is too high: the real one is found again at each plan. A job that
+        restarts has the first alone: what its starts would cost in a play is not known.
+
+        For the case that all is different, the price of machines that stay counts with a tenth of the weight of Laplace's rule
+        of succession, 1 / (n + 2), if n spans like the one to come were seen.
         """
         work, left_s = need.work, need.left_s
         # Nothing comes and goes: the fewest machines that are in time are the cheapest.
@@ -466,42 +469,50 @@ class Outlook:
             return price
         unseen = UNSEEN_WEIGHT / (self.over_s / left_s + 2)
         price = (1 - unseen) * price + unseen * reliable
-        return price if need.restarts or not work else float(np.sqrt(price * self._standing(need, unseen)))
+        return price if need.restarts or not work else float(np.sqrt(price * self._best_constant(need, unseen)))
 
     def _duals(self, work: float, left_s: float) -> FloatArray:
         done = self._scenarios(self._done, self._rates, left_s, self._scenarios_at())
         return np.asarray(self.prices[np.minimum((done < work).sum(axis=1), _N_PRICES - 1)])
 
-    def _standing(self, need: Need, unseen: float) -> float:
-        """Return the price that costs least on average if it stands still, whatever comes, among every second one."""
+    def _best_constant(self, need: Need, unseen: float) -> float:
+        """Return the price that costs least on average if it never changes; every second one is tried.
+
+        Parameters
+        ----------
+        unseen
+            Weight of one more scenario, in which there are no machines but those that stay.
+        """
         every = np.linspace(0, self.over_s // self._stride_s - 1, _N_PLAYED).round()
         begins = self._since_at + self._stride_s * np.unique(every)
         ends_s = np.linspace(0.0, need.left_s, _N_STEPS + 1)[1:]
-        some = [*range(1, _N_PRICES, 2), _N_PRICES]
-        # The case that all is different has machines that stay, and no others.
+        tried = [*range(1, _N_PRICES, 2), _N_PRICES]  # at the last one all machines work
         alone = self._answer(np.zeros(len(self._spot), dtype=int))
         sums = (self._done, self._rates, alone[0]), (self._spent, self._costs, alone[1])
+        # By scenario, step and price.
         done, spent = (
             np.vstack(
                 [
-                    self._scenarios(summed[:, some], rates[:, some], ends_s, begins[:, None], is_played=True),
-                    ends_s[None, :, None] * other[some],
+                    self._scenarios(summed[:, tried], rates[:, tried], ends_s, begins[:, None], is_mirrored=True),
+                    ends_s[None, :, None] * rates_alone[tried],
                 ]
             )
-            for summed, rates, other in sums
+            for summed, rates, rates_alone in sums
         )
         weights = self._weights(need.left_s, begins)
         weights = np.append((1 - unseen) * weights / weights.sum(), unseen)
-        sps = need.speeds[need.n_best]
+        # Much as in `choose`, all work once the slack is down to two start-ups and the reserve for losses.
+        best_sps = need.speeds[need.n_best]
         start_s = max(supply.startup_s for supply in self._supplies)
         spare_s = reserve_s(need, self._supplies) / need.work
-        most = np.clip((need.left_s - ends_s - 2 * start_s) / (1 / sps + spare_s), 0.0, None)
-        left, usd = _played(need.work, done, spent, most)
+        left_most = np.clip((need.left_s - ends_s - 2 * start_s) / (1 / best_sps + spare_s), 0.0, None)
+        left, usd = _played(need.work, done, spent, left_most)
+        # What is left at the deadline is done on machines that stay.
+        usd = weights @ (usd + left / best_sps * need.n_best * self._certain_usd_s)
         # Neighbours are averaged: near its least value the cost hardly depends on the price.
-        usd = np.pad((weights @ (usd + left / sps * need.n_best * self._certain_usd_s))[:-1], 1, mode="edge")
-        usd = usd[:-2] + 2 * usd[1:-1] + usd[2:]
-        # Where it does not depend on it at all, waiting for better is free.
-        return float(self.prices[some][np.argmax(usd <= np.min(usd) * (1 + 1e-9))])
+        usd = np.convolve(np.pad(usd[:-1], 1, mode="edge"), [1.0, 2.0, 1.0], mode="valid")
+        # Of prices that cost the same the lowest: to wait for cheaper machines is free then.
+        return float(self.prices[tried][np.argmax(usd <= np.min(usd) * (1 + 1e-9))])
 
     def expected_usd(self, work: float, left_s: float) -> float:
         """Return the weighted mean over the scenarios of the least cost of the work, start-ups included; infinite if it cannot be done."""
@@ -537,24 +548,25 @@ class Outlook:
         return low * work
 
 
-def _played(work: float, done: FloatArray, spent: FloatArray, most: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the work that is left and the cost of a play, by scenario and price; at the last price all machines work.
+def _played(work: float, done: FloatArray, spent: FloatArray, left_most: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Play constant prices, step by step. Returns the work that is left and the cost, by scenario and price.
 
     Parameters
     ----------
     done, spent
-        Work done and its cost up to the end of each step, by scenario, step and price.
-    most
+        Work done and its cost up to the end of each step, by scenario, step and price; at the last price all machines work.
+    left_most
         Work that may be left at the end of each step: where it would be more, all machines work for a part of the step.
     """
     left, usd = np.full(done[:, 0].shape, work), np.zeros(done[:, 0].shape)
     steps = (np.moveaxis(np.diff(sums, axis=1, prepend=0.0), 1, 0) for sums in (done, spent))
-    for did, cost, may in zip(*steps, most, strict=True):
-        full, full_usd = did[:, -1:], cost[:, -1:]
-        part = np.clip((left - did - may) / np.maximum(full - did, 1e-9), 0.0, 1.0)
-        did, cost = did + part * (full - did), cost + part * (full_usd - cost)  # noqa: PLW2901 -- those of this play
-        rest = np.minimum(1.0, left / np.maximum(did, 1e-9))
-        left, usd = left - rest * did, usd + rest * cost
+    for own, own_usd, most in zip(*steps, left_most, strict=True):
+        full, full_usd = own[:, -1:], own_usd[:, -1:]
+        part = np.clip((left - own - most) / np.maximum(full - own, 1e-9), 0.0, 1.0)
+        step, step_usd = own + part * (full - own), own_usd + part * (full_usd - own_usd)
+        # The job ends within the step that does the rest.
+        share = np.minimum(1.0, left / np.maximum(step, 1e-9))
+        left, usd = left - share * step, usd + share * step_usd
     return left, usd
 
 
