@@ -260,8 +260,8 @@ class Terminal:
         wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
     def hold_back_successors(self) -> None:
-        """Keep the jobs of a killed daemon from starting another one, up to `close`."""
-        if (lock := hold_back_successors(self.home)) >= 0:  # else it has it already
+        """Keep the jobs of a daemon that is killed or stopped from starting another one, up to `close`."""
+        if (lock := hold_back_successors(self.home)) >= 0:  # else it has it already, or nobody can
             self._locks.append(lock)
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ class Terminal:
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        for job in self.jobs() if self.daemons() else []:  # nobody waits for it any more
+        for job in self.jobs() if self.daemons() or self.left_behind() else []:  # nobody waits for it any more
             self.tell("stop", job["job"])
         wait_until(lambda: self.daemons() == [])
         if self.left_behind():

@@ -219,6 +219,7 @@ def test_a_job_whose_folder_was_removed_while_it_runs_is_told_and_can_be_stopped
 def test_a_second_down_names_the_jobs_that_the_first_has_left(terminal: Terminal) -> None:
     terminal.begin(PAUSING, "--name", "job", "--actuator", "pacing").kill()
     (daemon,) = terminal.daemons()
+    terminal.hold_back_successors()
     os.kill(daemon, signal.SIGSTOP)
     try:
         hung = terminal.tell("down")

@@ -174,6 +174,7 @@ def test_a_service_takes_the_place_of_one_that_is_stopped_and_its_http_socket(ma
     a = machine.begin_job("a")
     a.kill()
     a.wait()
+    machine.hold_back_successors()
     stopped.send_signal(signal.SIGSTOP)
     try:
         again = machine.up("--listen", "127.0.0.1:0")

@@ -317,6 +317,8 @@ def test_a_cloud_s_hook_on_a_node_tells_all_agents_there_and_one_that_comes_in_t
     os.kill(pid, signal.SIGKILL)
     *_, ends_at = wait_until(lambda: list(first.ends_at.values()), lambda told: len(told) == 2)
     assert ends_at == pytest.approx(noticed[0].ends_at, abs=10.0)
+    drain_here(None)
+    wait_until(lambda: {event.node for event in of_kind(events, NodeNoticed) if event.ends_at is None} == {A, B})
 
 
 def test_an_agent_that_hangs_is_replaced(closing: ExitStack) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from tests.forked_python import ForkedPython
-from tests.no_successor import hold_back_successors
 from tests.waiting import wait_until
 
 from punctual.core.codec import encode
@@ -335,6 +334,7 @@ def test_a_daemon_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch, 
 # A daemon that is killed, hangs, or is of another version.
 
 
+@pytest.mark.usefixtures("no_successors")
 def test_a_killed_daemon_is_started_again_without_any_command(
     go: Path, command: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
@@ -380,22 +380,22 @@ def test_a_daemon_that_hangs_is_replaced_though_no_command_follows(go: Path) -> 
     assert pid_of_waiting(go) == job
 
 
+@pytest.mark.usefixtures("no_successors")
 def test_a_command_starts_the_next_daemon_where_no_other_process_does(
-    go: Path, home: Path, command: Callable[..., "subprocess.Popen[str]"]
+    go: Path, command: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
     follower = command(FOLLOWS, "a", go)
     job = wait_until(lambda: pid_of_waiting(go))
     run = present()
     first = pid_of(run)
-    lock = hold_back_successors(home)
     kill_with_watcher(first)
     wait_until(lambda: run.daemon_pid() not in (None, first))
-    os.close(lock)
     go.touch()
     assert follower.communicate()[0].strip() == "['finished']"
     assert pid_of_waiting(go) == job
 
 
+@pytest.mark.usefixtures("no_successors")
 def test_a_daemon_that_hangs_is_replaced_by_the_command_that_follows_and_ends_once_it_goes_on(
     go: Path, command: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
@@ -547,6 +547,7 @@ def begun(follower: JobFollower, go: Path) -> RunFolder:
     return follower.run_folder
 
 
+@pytest.mark.usefixtures("no_successors")
 def test_a_stop_that_no_daemon_has_heard_is_told_to_the_next(go: Path) -> None:
     with JobFollower(ignore_output) as follower:
         run = begun(follower, go)
@@ -556,6 +557,7 @@ def test_a_stop_that_no_daemon_has_heard_is_told_to_the_next(go: Path) -> None:
     wait_until(lambda: not run.is_live())
 
 
+@pytest.mark.usefixtures("no_successors")
 def test_a_job_is_ended_at_once_without_a_daemon_too(go: Path) -> None:
     with JobFollower(ignore_output) as follower:
         run = begun(follower, go)

@@ -108,6 +108,7 @@ with new_host("host", PACED) as host:
 """
 
 
+@pytest.mark.usefixtures("no_successors")
 def test_a_job_that_its_user_has_paused_stays_so_under_the_next_host_until_it_is_resumed(tmp_path: Path) -> None:
     go, job = tmp_path / "go", JobId("a")
     with ForkedPython[bytes]([sys.executable, "-c", HOST, str(go)]) as first:

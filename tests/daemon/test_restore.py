@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from tests.forked_python import ForkedPython
-from tests.no_successor import hold_back_successors
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual import __version__
@@ -53,6 +52,8 @@ from punctual.journal.boot import ClockRecord, suspended_s
 from punctual.journal.errors import JournalBusy, JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.submission import submitted
+
+pytestmark = pytest.mark.usefixtures("no_successors")
 
 A, B = JobId("a"), JobId("b")
 
@@ -157,10 +158,9 @@ with new_host("host", options) as host:
 
 
 @pytest.fixture
-def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., ForkedPython[bytes]]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., ForkedPython[bytes]]]:
     """Starts a host whose first job does all its steps but two and waits."""
     started: list[ForkedPython[bytes]] = []
-    lock = hold_back_successors(home)
 
     def start_host(program: str = HOST) -> ForkedPython[bytes]:
         started.append(
@@ -176,7 +176,6 @@ def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., ForkedPython[byt
         process.kill()
         process.wait()
     wait_until(lambda: run_named("host").supervised_jobs() == [])
-    os.close(lock)
 
 
 def killed(process: ForkedPython[bytes]) -> RunFolder:

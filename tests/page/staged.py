@@ -481,7 +481,8 @@ class Stage:
             answer = self._of_job(shown, rest, body)
         if self.has_prices:
             answer = self._priced(answer)
-        return Answer(answer.model_dump_json(by_alias=True).encode())
+        headers = {"Date": format_datetime(self.now.astimezone(UTC), usegmt=True)}
+        return Answer(answer.model_dump_json(by_alias=True).encode(), headers=headers)
 
     def _priced(self, answer: Any) -> Any:
         """The answer with what there is to say where machines have prices."""
@@ -554,7 +555,10 @@ def _refused(status: int, detail: str) -> Answer:
 
 
 def _file(name: str) -> Answer:
-    """A file of the page, which browsers keep: to load all of them takes longer than to show most views."""
+    """A file of the page, which browsers keep: to load all of them takes longer than to show most views.
+
+    It has no date: by that of the stage, which may be long past, it would be too old to be kept.
+    """
     kind = mimetypes.guess_type(name)[0] or "text/plain"
     headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "max-age=3600"}
     return Answer((FOLDER / name).read_bytes(), kind, headers=headers)
@@ -568,14 +572,13 @@ class _Requests(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url, body = urlsplit(self.path), self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        stage = _on_stage[0]
-        answer = stage.answer(url.path, parse_qs(url.query), body)
+        answer = _on_stage[0].answer(url.path, parse_qs(url.query), body)
         if answer is None:
             self.close_connection = True
             return
         self.send_response_only(answer.status)
-        told = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), "Date": format_datetime(stage.now.astimezone(UTC), usegmt=True)}  # fmt: skip
-        for name, value in {**told, **answer.headers}.items():
+        told = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), **answer.headers}
+        for name, value in told.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer.body)

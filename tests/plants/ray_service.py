@@ -94,7 +94,8 @@ def ray_environment(home: Path, token: Path) -> Mapping[str, str]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # A node that is cut off for a while stays one of the cluster, on a busy machine too.
         "RAY_health_check_failure_threshold": "40",
-        "RAY_prestart_worker_first_driver": "0",  # as in `tests.ray.conftest`
+        # Else it starts a worker for each processor when a driver comes, which takes more than most tests.
+        "RAY_prestart_worker_first_driver": "0",
     }
 
 

@@ -1,7 +1,6 @@
 """One Ray cluster of two small nodes on this machine, for all tests; skipped where Ray is not installed."""
 
 import secrets
-import socket
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.plants.ray_machines import free_port
 from tests.plants.ray_service import end_agents
 
 from punctual.daemon.host_options import HostOptions
@@ -41,7 +41,7 @@ def ray_cluster(
         from ray.cluster_utils import Cluster
 
         # At a port of its own: other processes of the test run may have clusters too, each with its own token.
-        ports = {"gcs_server_port": _free_port(), "ray_client_server_port": _free_port()}
+        ports = {"gcs_server_port": free_port(), "ray_client_server_port": free_port()}
         # Nobody reads what workers log, and asks for nodes: the processes for that take as much as a test.
         unneeded = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
         head = {"num_cpus": 1, **unneeded, **ports}
@@ -55,12 +55,6 @@ def ray_cluster(
         yield cluster
         ray.shutdown()
         cluster.shutdown()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 @pytest.fixture

@@ -120,9 +120,11 @@ def distant(
 def test_a_training_goes_on_while_its_node_is_cut_off(distant: tuple[Service, RayMachine], network: Namespaces) -> None:
     service, _ = distant
     network.cut(1)
-    before = service.steps
-    wait_until(lambda: service.steps > before + 100)
-    network.mend(1)
+    try:
+        before = service.steps
+        wait_until(lambda: service.steps > before + 100)
+    finally:
+        network.mend(1)
     service.await_steered()
     check_runs_on(service)
 
@@ -130,9 +132,11 @@ def test_a_training_goes_on_while_its_node_is_cut_off(distant: tuple[Service, Ra
 def test_a_training_goes_on_while_ray_is_away_on_its_node(distant: tuple[Service, RayMachine]) -> None:
     service, node = distant
     node.kill()
-    before = service.steps
-    wait_until(lambda: service.steps > before + 20)
-    node.start()
+    try:
+        before = service.steps
+        wait_until(lambda: service.steps > before + 20)
+    finally:
+        node.start()
     service.await_steered()
     check_runs_on(service)
 
@@ -143,10 +147,12 @@ def test_an_agent_and_its_training_outlive_the_raylet(distant: tuple[Service, Ra
     agents = service.agents()
     assert len(agents) == 1
     node.kill_raylet()
-    before = service.steps
-    wait_until(lambda: service.steps > before + 200)
-    assert service.agents() == agents
-    node.start()
+    try:
+        before = service.steps
+        wait_until(lambda: service.steps > before + 200)
+        assert service.agents() == agents
+    finally:
+        node.start()
     service.await_steered()
     assert service.agents() == agents
     check_runs_on(service)

@@ -57,10 +57,13 @@ def shared_host(ray_cluster: Any, ray_home: Path, shared_home: Path) -> Iterator
 
 
 @pytest.fixture
-def host(shared_host: Host) -> Host:
-    """The host, with both nodes and without a job."""
+def host(shared_host: Host) -> Iterator[Host]:
+    """The host, with both nodes and without a job, also for the next test if this one fails."""
     until_there_are(shared_host, 2)
-    return shared_host
+    yield shared_host
+    for job in shared_host.open_jobs():
+        shared_host.stop(job, "its test has failed")
+    until_all(shared_host, shared_host.all_ended)
 
 
 class Other:
@@ -91,10 +94,12 @@ def test_what_other_applications_hold_is_not_given_to_jobs(host: Host) -> None:
 
     actor: Any = ray.remote(num_cpus=1)(Other)
     other = actor.remote()
-    assert ray.get(other.is_there.remote())
-    until_there_are(host, 1)
-    assert list(host.budget({})["taken_cores"].values()) == [1.0], "and that is told"
-    ray.kill(other)
+    try:
+        assert ray.get(other.is_there.remote())
+        until_there_are(host, 1)
+        assert list(host.budget({})["taken_cores"].values()) == [1.0], "and that is told"
+    finally:
+        ray.kill(other)
     until_there_are(host, 2)
     assert host.budget({})["taken_cores"] == {}
 

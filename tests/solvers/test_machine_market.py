@@ -7,6 +7,7 @@ from time import process_time
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, reserve_s
 
@@ -156,7 +157,7 @@ def steady_usd(n_spot: int, work: float, by_s: float, speeds: tuple[float, ...])
     return usd, expected_usd
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 3), st.floats(0.2, 0.9), st.sampled_from([1.0, 0.926, 0.6]))
 @example(1, 0.52, 0.6)
 @example(2, 0.784, 0.6)
