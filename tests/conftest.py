@@ -22,8 +22,8 @@ settings.load_profile("punctual")
 # A suite that was started in the background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: What a test may know of the user who runs it: where traces lie, and whether a browser and a compiler must be there.
-KEPT_VARIABLES = {"PUNCTUAL_DATA", "PUNCTUAL_NEEDS_BROWSER", "PUNCTUAL_NEEDS_TSC"}
+#: What a test may know of the user who runs it: where traces lie, and whether a browser must be there.
+KEPT_VARIABLES = {"PUNCTUAL_DATA", "PUNCTUAL_NEEDS_BROWSER"}
 #: What would change how commands print.
 TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"}
 
