@@ -70,13 +70,12 @@ class MetricsReporter:
 
 def standing_of(job: str) -> dict[str, Any] | None:
     """Return the standing of `job` from its host; None: it is not steered, or the host is silent."""
-    from punctual.core.errors import InvalidSpec
     from punctual.daemon.control_socket import ControlFailed, ask
 
     path = _socket_of(job)
     try:
         told = {} if path is None else ask(path, {"verb": "status", "jobs": [job]})
-    except (ControlFailed, InvalidSpec, OSError):
+    except (ControlFailed, ValueError, OSError):  # refused, too, by a host of another version
         told = {}
     if not told:
         _socket_of.cache_clear()  # another host may steer it by the next time
