@@ -173,18 +173,24 @@ def faults_of_promises(messages: Sequence[Message]) -> Iterator[str]:
 
 
 def faults_of_grants(messages: Sequence[Message], capacity_cores: float) -> Iterator[str]:
-    """Return grants that gave out more than the machine has. A new service may find more: nobody had held jobs to their quotas."""
-    granted: dict[str, float] = {}
+    """Return grants that gave out more than the machine has.
+
+    A new service may find more: nobody had held jobs to their quotas. It may also have found one that ended before it says so.
+    """
+    granted, ended = dict[str, float](), set[str]()
     for message in messages:
         before = sum(granted.values())
         if isinstance(message, SteeringResumed):
-            granted = {job: total(allocation.values()).cores for job, allocation in message.granted.items()}
+            found = {job: total(allocation.values()).cores for job, allocation in message.granted.items()}
+            granted = {job: cores for job, cores in found.items() if job not in ended}
         elif isinstance(message, JobStarted | GrantApplied | GrantFailed):
+            ended.discard(message.job)
             granted[message.job] = total(message.granted.values()).cores
             if sum(granted.values()) > max(before, capacity_cores) + ROUNDING_CORES:
                 yield f"{sum(granted.values()):.3f} of {capacity_cores:g} cores were granted, by {message}"
         elif isinstance(message, JobFinished | JobFailed):
             granted.pop(message.job, None)
+            ended.add(message.job)
 
 
 # What is left.

@@ -1,7 +1,6 @@
 """A disk that is soon full, or read only."""
 
 import errno
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,14 +29,18 @@ def may_write(folder: Path, is_allowed: bool) -> None:
 
 
 def fill(folder: Path) -> Path:
-    """Take all the room there is, by the file that is returned."""
-    filler = folder / "filler"
-    with filler.open("ab", buffering=0) as file:
-        for n_bytes in (1 << 16, 1 << 12, 1):
-            with suppress(OSError):
-                while file.write(b"x" * n_bytes):
-                    pass
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-        (folder / "more").write_bytes(b"x" * 5000)
-    (folder / "more").unlink()
-    return filler
+    """Take all the room there is, by the file that is returned; also what other processes give back meanwhile."""
+    filler, more = folder / "filler", folder / "more"
+    while True:
+        with filler.open("ab", buffering=0) as file:
+            for n_bytes in (1 << 16, 1 << 12, 1):
+                with suppress(OSError):
+                    while file.write(b"x" * n_bytes):
+                        pass
+        try:
+            more.write_bytes(b"x" * 5000)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC  # noqa: PT017 -- it is repeated until it fails
+            return filler
+        finally:
+            more.unlink()
