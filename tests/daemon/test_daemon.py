@@ -132,6 +132,15 @@ def kill_with_watcher(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def hang_until_replaced(run: RunFolder, pid: int) -> None:
+    """Stop a daemon as if it hung, until another one has its place."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: run.daemon_pid() not in (None, pid))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 # Beginning and end.
 
 
@@ -369,11 +378,7 @@ def test_a_daemon_that_hangs_is_replaced_though_no_command_follows(go: Path) -> 
     run, _ = Joining(SHARED, settings=ProcessSettings()).submit([submission("a", awaited=go)])
     job = wait_until(lambda: pid_of_waiting(go))
     first = pid_of(run)
-    os.kill(first, signal.SIGSTOP)
-    try:
-        wait_until(lambda: run.daemon_pid() not in (None, first))
-    finally:
-        os.kill(first, signal.SIGCONT)
+    hang_until_replaced(run, first)
     wait_until(lambda: has_ended(first))
     go.touch()
     wait_until(lambda: not run.is_live())
@@ -404,11 +409,7 @@ def test_a_daemon_that_hangs_is_replaced_by_the_command_that_follows_and_ends_on
     run = present()
     first = pid_of(run)
     watcher = parent_of(first)
-    os.kill(first, signal.SIGSTOP)
-    try:
-        wait_until(lambda: run.daemon_pid() not in (None, first))
-    finally:
-        os.kill(first, signal.SIGCONT)
+    hang_until_replaced(run, first)
     wait_until(lambda: has_ended(first) and has_ended(watcher))
     go.touch()
     assert follower.communicate()[0].strip() == "['finished']"
