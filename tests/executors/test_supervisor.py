@@ -591,10 +591,10 @@ def test_a_process_that_comes_and_does_not_stay_is_followed_by_others_after_long
     next_one = Successor(["true"], str(tmp_path / "log"))
     waits = list[float]()
     for stayed_s in (1.0, 1.0, 60.0, 1.0):
-        next_one.await_start()
+        next_one.schedule()
         waits.append(next_one.left_s())
         next_one.start()
-        next_one.has_come()
+        next_one.cancel()
         at += stayed_s
     assert waits == [1.0, 2.0, 4.0, 1.0]
 

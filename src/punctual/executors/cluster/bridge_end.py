@@ -143,7 +143,7 @@ class BridgeEnd:
         end()
 
     def _tell(self, told: Mapping[str, Any], news: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Tell what is other news than last, else only that this process is there; return the last news."""
+        """Send news that differ from those told last, else an empty object as a sign of life; return the last news."""
         self._say({} if news == told else news)
         return news or told
 

@@ -19,27 +19,27 @@ class Successor:
 
     def __init__(self, command: list[str], log: str) -> None:
         self._command, self._log = command, log
-        self._due_at, self._come_at, self._wait_s, self._lock_fd = inf, -inf, _WAIT_S, -1
+        self._due_at, self._canceled_at, self._wait_s, self._lock_fd = inf, -inf, _WAIT_S, -1
 
     def left_s(self) -> float:
         """Return the seconds until it is to be started; infinite while it is not needed."""
         return max(0.0, self._due_at - time.monotonic())
 
-    def await_start(self) -> None:
-        """Have it started, unless another process comes before."""
-        # Seconds after which one that has come counts as one that stays: the next is then started as soon as the first.
-        if time.monotonic() > self._come_at + 10.0:
+    def schedule(self) -> None:
+        """Schedule its start, which `cancel` prevents."""
+        # Seconds of steering after which the process that steered had come to stay: its successor is started as soon as the first.
+        if time.monotonic() > self._canceled_at + 10.0:
             self._wait_s = _WAIT_S
         if self._command:
             self._due_at = time.monotonic() + self._wait_s
 
-    def has_come(self) -> None:
-        """Note that a process steers the job again."""
-        self._due_at, self._come_at = inf, time.monotonic()
+    def cancel(self) -> None:
+        """Cancel its start: a process steers the job again."""
+        self._due_at, self._canceled_at = inf, time.monotonic()
         self._unlock()
 
     def start(self) -> None:
-        """Start it, unless the supervisor of another job has just done so; it is started again if it does not come."""
+        """Start it, unless the supervisor of another job has just done so; schedule the next start, should it not steer the job."""
         self._unlock()
         if not self._command:
             return

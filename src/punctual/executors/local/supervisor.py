@@ -214,7 +214,7 @@ class Supervisor:
                 self._release(self._connection_fd)
             self._is_steered = False
             if not self._is_left:
-                self._successor.await_start()
+                self._successor.schedule()
             if not self._stays_paused:
                 self._lift()
         if not self._successor.left_s():
@@ -269,7 +269,7 @@ class Supervisor:
     def _accept_control(self, connection_fd: int) -> None:
         self._connection_fd, self._heard_at, self._is_steered = connection_fd, time.monotonic(), True
         self._is_left = False
-        self._successor.has_come()
+        self._successor.cancel()
         self._poll.register(connection_fd, select.POLLIN)
         request = {**vars(self._request), "environment": {}}
         self._tell(keeper=os.getpid(), started=self._job_pid, at_ns=self._started_at_ns, request=request)
